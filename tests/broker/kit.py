@@ -104,6 +104,7 @@ class Kit:
             ),
             answer_when_stored=self._answer,
             register_all=self._count_registration,
+            when_registered=lambda done: done(),
             wake_queue=lambda topic, queue_id: self.woken.append((topic, queue_id)),
         )
         self.context.topics.add_system_topics(T0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -48,7 +48,7 @@ class Namesrv:
         self.heard = asyncio.Condition()
         self.listener: Listener | None = None
 
-    async def start(self, port: int = 0) -> Namesrv:
+    async def start(self, port: int = 0) -> Self:
         self.listener = await serve(self, port=port)
         return self
 
@@ -290,11 +290,104 @@ def test_order_configuration_is_reported() -> None:
     run(story())
 
 
+class HesitantNamesrv(Namesrv):
+    """Answers registrations only while `willing`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.willing = True
+        self._postponed: list[tuple[Connection, list[Command]]] = []
+
+    def received(self, conn: Connection, commands: list[Command]) -> None:
+        if self.willing:
+            super().received(conn, commands)
+        else:
+            self._postponed.append((conn, commands))
+
+    def hesitate(self) -> None:
+        self.willing = False
+
+    def go_on(self) -> None:
+        self.willing = True
+        for conn, commands in self._postponed:
+            super().received(conn, commands)
+        self._postponed.clear()
+
+
+def registered(broker: Registration) -> asyncio.Event:
+    """An event that is set when everything requested so far is registered."""
+    event = asyncio.Event()
+    broker.when_registered(event.set)
+    return event
+
+
+def test_when_registered_waits_for_every_connected_name_server() -> None:
+    async def story() -> None:
+        prompt, hesitant = await Namesrv().start(), await HesitantNamesrv().start()
+        topics = Topics()
+        broker = Registration([prompt.address, hesitant.address, f"127.0.0.1:{reserve_port()}"], WHO, topics)
+        await broker.start()
+        assert registered(broker).is_set()  # nothing is pending, and the one that is down does not count
+        hesitant.hesitate()
+        topics.change(broker, "New")
+        event = registered(broker)
+        await prompt.until(lambda: prompt.knows("New"))
+        assert not event.is_set()
+        hesitant.go_on()
+        await event.wait()
+        assert hesitant.knows("New")
+        await broker.stop()
+        await prompt.stop()
+        await hesitant.stop()
+
+    run(story())
+
+
+def test_when_registered_does_not_wait_for_a_lost_name_server() -> None:
+    async def story() -> None:
+        server = await HesitantNamesrv().start()
+        topics = Topics()
+        broker = Registration([server.address], WHO, topics)
+        await broker.start()
+        server.hesitate()
+        topics.change(broker, "New")
+        event = registered(broker)
+        assert not event.is_set()
+        await server.stop()
+        await event.wait()
+        topics.change(broker, "Another")
+        assert registered(broker).is_set()
+        await broker.stop()
+
+    run(story())
+
+
+def test_when_registered_waits_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "REGISTER_WAIT_MS", 20)
+
+    async def story() -> None:
+        server = await HesitantNamesrv().start()
+        topics = Topics()
+        broker = Registration([server.address], WHO, topics)
+        await broker.start()
+        server.hesitate()
+        topics.change(broker, "New")
+        await registered(broker).wait()
+        assert not server.knows("New")
+        server.go_on()  # the answer comes too late and disturbs nothing
+        await server.until(lambda: server.knows("New"))
+        await broker.stop()
+        await server.stop()
+
+    run(story())
+
+
 def test_registration_without_name_servers_does_nothing() -> None:
     async def story() -> None:
         broker = Registration([], WHO, Topics())
         await broker.start()
         broker.register_all()
+        assert registered(broker).is_set()
         await broker.stop()
 
     run(story())

@@ -99,6 +99,7 @@ class Services:
             call_client=lambda conn, header, body, timeout_ms, done: None,
             answer_when_stored=lambda conn, request, response: conn.write(response),
             register_all=lambda: None,
+            when_registered=lambda done: done(),
             wake_queue=lambda topic, queue_id: None,
         )
         parts.topics.add_system_topics(now)

@@ -68,6 +68,7 @@ class BrokerContext:
     call_client: CallClient
     answer_when_stored: AnswerWhenStored
     register_all: Callable[[], None]  # registers all topics at every name server, soon
+    when_registered: Callable[[Callable[[], None]], None]  # calls back when the name servers know all changes, or soon after
     wake_queue: Callable[[str, int], None]  # (topic, queue id): resumes the parked pulls of a queue
 
     @property

@@ -10,6 +10,9 @@ and registers
 
 The deletion of a topic is not registered: name servers keep topics that a registration leaves out. Operators delete them there.
 
+`when_registered` waits for the name servers that are connected, so that a request which creates a topic is answered when its
+route can be found. A lost name server is not waited for: it would delay every such request, and it gets everything on its return.
+
 A lost name server is retried after one second, then less often, at least every five seconds: clients need routes again as soon as
 the network is back.
 """
@@ -20,6 +23,7 @@ import asyncio
 import contextlib
 import logging
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -44,6 +48,7 @@ MIN_PERIOD_MS = 10_000
 MAX_PERIOD_MS = 60_000
 START_WAIT_MS = 1_000  # how long the start of the broker waits for silent name servers
 STOP_WAIT_MS = 500
+REGISTER_WAIT_MS = 1_000  # how long a request waits for silent name servers; clients wait 3 s for its response
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 5_000
 MANY_CHANGES = 32
@@ -53,7 +58,7 @@ _CRC_MASK = 0x7FFFFFFF
 log = logging.getLogger("firearrow.broker.registration")
 
 Topics = Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]]
-Change = tuple[DataVersion, TopicConfig]
+Change = tuple[int, DataVersion, TopicConfig]  # number of the request, version of the change, the topic
 
 
 @dataclass(slots=True, frozen=True)
@@ -137,7 +142,17 @@ class Registration:
         if config is not None:
             version, _ = self.topics()
             for session in self._sessions:
-                session.request_topic((version, config))
+                session.request_topic(version, config)
+
+    def when_registered(self, done: Callable[[], None]) -> None:
+        """Call `done` once the connected name servers have answered everything requested so far, or after REGISTER_WAIT_MS."""
+        waiting = [session for session in self._sessions if session.is_waiting]
+        if waiting:
+            wait = _Wait(len(waiting), done)
+            for session in waiting:
+                session.notify_registered(wait.one_less)
+        else:
+            done()
 
     def body(self, version: DataVersion, topics: Mapping[str, TopicConfig]) -> bytes:
         permission = self.permission()
@@ -146,8 +161,31 @@ class Registration:
         return RegisterBrokerBody(topic_config_table=dict(topics), data_version=version).encode()
 
 
+class _Wait:
+    """A callback that is called once: after `count` events, or after REGISTER_WAIT_MS."""
+
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self._left = count
+        self._done: Callable[[], None] | None = done
+        self._timer = asyncio.get_running_loop().call_later(REGISTER_WAIT_MS / 1000, self._finish)
+
+    def one_less(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            self._timer.cancel()
+            done()
+
+
 class NameServerSession:
-    """The registration at one name server."""
+    """The registration at one name server.
+
+    Requests are numbered. `_registered` is the number of the last one that the name server has answered.
+    """
 
     def __init__(self, owner: Registration, address: str) -> None:
         self.tried = asyncio.Event()  # the first registration has succeeded or failed
@@ -156,6 +194,8 @@ class NameServerSession:
         self._channel: Channel | None = None
         self._changes: list[Change] = []
         self._all_wanted = True
+        self._requested = self._registered = 0
+        self._waiters: deque[tuple[int, Callable[[], None]]] = deque()  # in the order of their numbers
         self._wake_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
@@ -163,12 +203,23 @@ class NameServerSession:
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while the name server is connected and has not answered everything."""
+        return self._registered < self._requested and self._channel is not None and not self._channel.closed
+
+    def notify_registered(self, done: Callable[[], None]) -> None:
+        """Call `done` when the name server has answered everything requested so far, or is lost."""
+        self._waiters.append((self._requested, done))
+
     def request_all(self) -> None:
+        self._requested += 1
         self._all_wanted = True
         self._wake_up.set()
 
-    def request_topic(self, change: Change) -> None:
-        self._changes.append(change)
+    def request_topic(self, version: DataVersion, config: TopicConfig) -> None:
+        self._requested += 1
+        self._changes.append((self._requested, version, config))
         if len(self._changes) > MANY_CHANGES:
             self._all_wanted = True
             self._changes.clear()
@@ -227,11 +278,14 @@ class NameServerSession:
             if self._all_wanted:
                 self._all_wanted = False
                 self._changes.clear()
+                number = self._requested
                 version, topics = self._owner.topics()
                 await self._register(channel, version, topics)
             else:
-                version, config = self._changes.pop(0)
+                number, version, config = self._changes.pop(0)
                 await self._register(channel, version, {config.topic_name: config})
+            self._registered = number
+            self._release_waiters(number)
 
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:
@@ -264,6 +318,10 @@ class NameServerSession:
             response = RegisterBrokerResponseHeader.decode(answer.ext)
             owner.on_master(response.ha_server_addr, response.master_addr)
 
+    def _release_waiters(self, number: int) -> None:
+        while self._waiters and self._waiters[0][0] <= number:
+            self._waiters.popleft()[1]()
+
     def _failed(self, error: Exception) -> None:
         """Log the loss of a name server once, until it is back."""
         level = logging.DEBUG if self._failing else logging.WARNING
@@ -271,10 +329,12 @@ class NameServerSession:
         self._failing = True
         self._all_wanted = True
         channel, self._channel = self._channel, None
+        self._release_waiters(self._requested)
         if channel is not None and not channel.closed:
             channel.abandon("registration failed")
 
     def _lost(self, channel: Channel) -> None:
         if channel is self._channel:
             self._channel = None
+            self._release_waiters(self._requested)
             self.request_all()

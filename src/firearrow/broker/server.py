@@ -36,6 +36,7 @@ from firearrow.broker.registration import Identity, Registration
 from firearrow.broker.requests import client_calls
 from firearrow.broker.requests.dispatcher import RequestDispatcher
 from firearrow.broker.requests.flow_control import FlowControl
+from firearrow.broker.requests.registered_replies import answering_when_registered
 from firearrow.broker.roles.master_services import TICK_S, MasterServices
 from firearrow.broker.roles.replication import MakeReplication, Replication
 from firearrow.broker.roles.role import RoleController, RoleServices, RoleState
@@ -47,6 +48,7 @@ from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
+from firearrow.broker.tables.change_log import ANSWERED_WHEN_STORED
 from firearrow.broker.tables.clients import ClientTable
 from firearrow.broker.tables.consumer_offsets import OffsetTable
 from firearrow.broker.tables.groups import GroupTable
@@ -326,6 +328,7 @@ class Broker:
             call_client=client_calls.call_client,
             answer_when_stored=self.commit.answer_when_stored,
             register_all=self._registration.register_all,
+            when_registered=self._registration.when_registered,
             wake_queue=self._wake_queue,
         )
         self._load_tables(now)
@@ -334,6 +337,8 @@ class Broker:
         pulls = PullHandler(context, self.long_polling)
         self._services = MasterServices(context, self.transactions, sends, config, self._now_ms)
         handlers = _all_handlers(context) | self.transactions.handlers()
+        logged = ANSWERED_WHEN_STORED if settings.enable_d_leger_commit_log else ()
+        handlers |= answering_when_registered(context, handlers, logged)
         self._dispatcher = RequestDispatcher(context, handlers, sends, pulls, self.commit, self.flow, self._now_ms)
         if self._make_replication is not None:
             services = RoleServices(

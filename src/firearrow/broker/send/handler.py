@@ -26,6 +26,7 @@ from firearrow.broker.dedup.dedup import PASSED_ON, Dedup, StoredResult
 from firearrow.broker.deferred.retry import redirect
 from firearrow.broker.message import BrokerMessage
 from firearrow.broker.observability.stats import SMALL
+from firearrow.broker.requests.registered_replies import hold_replies
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.replies import PendingReplies, quick_reply
 from firearrow.broker.send.validation import PLAIN_FLAGS, SUSPICIOUS, check, check_batch, stored_flags
@@ -138,7 +139,10 @@ class SendHandler:
         header = request.header or SendMessageRequestHeader.decode(request.ext)
         target = self._targets.get(header.topic)
         if target is None:
+            before = self._context.topics.data_version
             target = self._authorize(header, now_ms)
+            if self._context.topics.data_version is not before:
+                conn = hold_replies(self._context, conn)
         if target.for_retries and not header.batch and redirect(self._context, header, request.version, now_ms):
             target = self._targets.get(header.topic) or self._authorize(header, now_ms)
         queue = self._choose_queue(target, header.queue_id)

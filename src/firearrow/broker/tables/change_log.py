@@ -15,6 +15,7 @@ from typing import Any
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import BrokerMessage
+from firearrow.broker.requests.registered_replies import hold_replies
 from firearrow.net.address import parse_address
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
@@ -91,8 +92,11 @@ class MetadataChangeLog:
 
     def _waiting(self, handler: Handler) -> Handler:
         def answer_when_stored(conn: Connection, request: Command, now_ms: int) -> None:
+            before = self._context.topics.data_version
             response = handler(conn, request, now_ms)
             if response is not None:
+                if self._context.topics.data_version is not before:
+                    conn = hold_replies(self._context, conn)
                 self._context.answer_when_stored(conn, request, response)
 
         return answer_when_stored
