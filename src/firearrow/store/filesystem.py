@@ -34,6 +34,10 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _sync_file_range = _find_sync_file_range()
+# Messages, offsets and credentials are nobody's business but the broker's. The umask can only take bits away. Files and
+# directories that exist keep their modes.
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
 WINDOW = 4 * 1024 * 1024  # bytes to read or write at once
 ZEROS = bytes(WINDOW)
 _BEGIN_WRITING = 2  # SYNC_FILE_RANGE_WRITE: starts writing and does not wait
@@ -251,7 +255,7 @@ class RealLock:
         key = os.path.realpath(path)
         if key in self._held:
             raise StoreLockedError(_locked_text(path))
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             os.pwrite(fd, b"lock", 0)
@@ -285,7 +289,7 @@ class RealDisk:
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT
-        file = RealFile(os.open(path, flags, 0o644), path)
+        file = RealFile(os.open(path, flags, FILE_MODE), path)
         if create and size is not None and file.size() < size:
             try:
                 file.truncate(size)
@@ -313,12 +317,12 @@ class RealDisk:
         path = os.path.abspath(path)
         parent = os.path.dirname(path)
         try:
-            os.mkdir(path)
+            os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
             return
         except FileNotFoundError:
             self.mkdirs(parent, durable=durable)
-            os.mkdir(path)
+            os.mkdir(path, DIRECTORY_MODE)
         if durable:
             self.fsync_dir(parent)
 
