@@ -109,6 +109,14 @@ def test_requester_that_rejects_or_ignores_the_reply_is_an_error(story: Story) -
     assert "10000 ms" in (decode(story.replier.written[-1]).remark or "")
 
 
+def test_another_client_does_not_get_the_reply_by_using_the_requesters_client_id(story: Story) -> None:
+    thief = FakeConnection(43000)
+    story.kit.now += 1_000
+    story.kit.ask(34, {"clientID": "asker", "producerDataSet": [{"groupName": "P"}]}, conn=thief)
+    assert story.reply() is None
+    assert [conn for conn, *_ in story.kit.called] == [story.asker]
+
+
 def test_replies_are_not_stored_if_disabled(tmp_path: Path) -> None:
     story = Story(tmp_path, store_reply_message_enable=False)
     story.reply()

@@ -173,9 +173,7 @@ def test_a_client_that_came_back_on_a_new_connection_is_listed_once() -> None:
     assert story.members() == ["a"]
     consumers = story.clients.consumer_group("G")
     assert consumers is not None
-    found = consumers.find("a")
-    assert found is not None
-    assert found.conn is new
+    assert [member.conn for member in consumers.members.values()] == [old, new]
     story.clients.disconnected(old)
     assert story.members() == ["a"]
 
@@ -203,25 +201,71 @@ def _expression(story: Story, topic: str) -> str | None:
     return None if found is None else found.sub_string
 
 
-def test_a_producer_is_found_by_its_name_on_the_connection_it_used_last() -> None:
+def owner_of(story: Story, client_id: str) -> Connection | None:
+    client = story.clients.find_producer(client_id)
+    return None if client is None else client.conn
+
+
+def test_a_producer_is_found_by_its_client_id() -> None:
     story = Story()
-    a, b = story.connect("a"), story.connect("b")
-    clients = story.clients
+    a = story.connect("a")
+    assert owner_of(story, "c") is None
+    story.clients.heartbeat_of_producer(a, "c", "P", "JAVA", 513, 1)
+    story.clients.heartbeat_of_producer(a, "c", "Q", "JAVA", 513, 1)
+    story.clients.unregister_producer(a, "Q")
+    assert owner_of(story, "c") is a
+    story.clients.heartbeat_of_producer(a, "renamed", "P", "JAVA", 513, 3)
+    assert (owner_of(story, "c"), owner_of(story, "renamed")) == (None, a)
+    story.clients.disconnected(a)
+    assert owner_of(story, "renamed") is None
 
-    def found(client_id: str) -> Connection | None:
-        client = clients.find_producer(client_id)
-        return None if client is None else client.conn
 
-    assert found("c") is None
-    clients.heartbeat_of_producer(a, "c", "P", "JAVA", 513, 1)
-    clients.heartbeat_of_producer(b, "c", "P", "JAVA", 513, 2)
-    clients.heartbeat_of_producer(b, "c", "Q", "JAVA", 513, 2)
-    assert found("c") is b
-    clients.unregister_producer(b, "Q")
-    assert found("c") is b
-    clients.disconnected(b)
-    assert found("c") is a
-    clients.heartbeat_of_producer(a, "renamed", "P", "JAVA", 513, 3)
-    assert (found("c"), found("renamed")) == (None, a)
-    clients.disconnected(a)
-    assert found("renamed") is None
+def test_another_connection_does_not_take_over_the_client_id_of_a_producer() -> None:
+    story = Story()
+    first, second = story.connect("first"), story.connect("second")
+    story.clients.heartbeat_of_producer(second, "other", "P", "JAVA", 513, 0)
+    story.clients.heartbeat_of_producer(first, "c", "P", "JAVA", 513, 1)
+    # It changes its own id, uses other groups and sends the newer heartbeats.
+    for now_ms in range(2, 100_000, 30_000):
+        story.clients.heartbeat_of_producer(second, "c", "P", "JAVA", 513, now_ms)
+        story.clients.heartbeat_of_producer(second, "c", "Q", "JAVA", 513, now_ms)
+        assert owner_of(story, "c") is first
+        story.clients.heartbeat_of_producer(first, "c", "R", "JAVA", 513, now_ms)
+        story.clients.unregister_producer(first, "P")
+        assert owner_of(story, "c") is first
+
+
+def test_a_producer_that_reconnects_is_found_on_its_new_connection() -> None:
+    story = Story()
+    old, new = story.connect("old"), story.connect("new")
+    story.clients.heartbeat_of_producer(old, "c", "P", "JAVA", 513, 1)
+    story.clients.heartbeat_of_producer(new, "c", "P", "JAVA", 513, 2)
+    story.clients.disconnected(old)
+    assert owner_of(story, "c") is new
+
+
+def test_a_producer_whose_old_connection_is_silent_is_found_on_its_new_connection() -> None:
+    story = Story()
+    broken, new = story.connect("broken"), story.connect("new")
+    story.clients.heartbeat_of_producer(broken, "c", "P", "JAVA", 513, 0)
+    for now_ms in (31_000, 59_000):
+        story.clients.heartbeat_of_producer(new, "c", "P", "JAVA", 513, now_ms)
+        assert owner_of(story, "c") is broken
+    story.clients.heartbeat_of_producer(new, "c", "P", "JAVA", 513, 61_000)
+    assert owner_of(story, "c") is new
+
+
+def test_another_connection_does_not_take_over_the_client_id_of_a_consumer() -> None:
+    story = Story()
+    first, second = story.connect("c"), story.connect("c")
+    story.beat(first, now_ms=1, T=("*", 1))
+    story.beat(second, now_ms=2, T=("*", 1))
+    group = story.clients.consumer_group("G")
+    assert group is not None
+    found = group.find("c")
+    assert found is not None
+    assert found.conn is first
+    story.clients.disconnected(first)
+    found = group.find("c")
+    assert found is not None
+    assert found.conn is second

@@ -11,13 +11,18 @@ Invariants:
   expression of its own is served unfiltered until the next heartbeat, because the client compares tags itself, and an outdated
   filter could skip messages the consumer wants.
 
+Several connections may claim one client id. Replies (326) and operators' requests for a client go to one of them, its owner: the
+connection that has used the id longest, as long as it sends heartbeats. Otherwise any client could read the replies of another
+by using its id. A client that reconnects becomes the owner when its old connection is closed, or silent for two heartbeats in
+case the broker has not noticed that it is broken.
+
 Cost: a pull needs two dictionary lookups. Members are kept by connection, so closing a connection costs as much as the number of
 its groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -42,6 +47,7 @@ from firearrow.wire.headers.client import (
 from firearrow.wire.names import retry_topic
 
 BROADCASTING = "BROADCASTING"
+SILENT_MS = 60_000  # without a heartbeat for so long, a connection loses its client id to another one that claims it
 
 ToTell = list[tuple["Connection", str]]
 
@@ -55,6 +61,7 @@ class Client:
     language: str
     version: int
     last_update_ms: int
+    since_ms: int  # when this connection first used the client id
 
 
 @dataclass(slots=True)
@@ -80,12 +87,8 @@ class ConsumerGroup:
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
-        """Return the member with this client id, on its newest connection."""
-        found = None
-        for member in self.members.values():
-            if member.client_id == client_id and (found is None or member.last_update_ms >= found.last_update_ms):
-                found = member
-        return found
+        """Return the member with this client id, on the connection that owns the id."""
+        return _owner(member for member in self.members.values() if member.client_id == client_id)
 
 
 class ClientTable:
@@ -95,7 +98,8 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}  # consumer groups
         self._producing: dict[Connection, set[str]] = {}
-        self._producer_ids: dict[str, Client] = {}  # by client id: the one with the last heartbeat
+        self._since: dict[Connection, tuple[str, int]] = {}  # the client id of each connection, and since when it uses it
+        self._claims: dict[str, dict[tuple[Connection, str], Client]] = {}  # client id -> producers, by connection and group
         # Tag codes of the current subscriptions, which most pulls need.
         self._tag_codes: dict[tuple[str, str], tuple[SubscriptionData, frozenset[int] | None]] = {}
 
@@ -115,14 +119,8 @@ class ClientTable:
         return list(self._producers.get(group, {}).values())
 
     def find_producer(self, client_id: str) -> Client | None:
-        """Return the client with this id, on its most recently used connection."""
-        found = self._producer_ids.get(client_id)
-        if found is None:
-            same = [
-                member for members in self._producers.values() for member in members.values() if member.client_id == client_id
-            ]
-            found = max(same, key=lambda member: member.last_update_ms, default=None)
-        return found
+        """Return the client with this id, on the connection that owns the id."""
+        return _owner(self._claims.get(client_id, {}).values())
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         consumers = self._consumers.get(group)
@@ -167,10 +165,12 @@ class ClientTable:
         if conn.closed:
             return
         members = self._producers.setdefault(group, {})
-        self._drop_id(members.get(conn))
-        _seen(members, conn, client_id, language, version, now_ms)
+        known = members.get(conn)
+        if known is not None and known.client_id != client_id:
+            self._drop_claim(known, group)
+        self._seen(members, conn, client_id, language, version, now_ms)
         self._producing.setdefault(conn, set()).add(group)
-        self._producer_ids[client_id] = members[conn]
+        self._claims.setdefault(client_id, {})[conn, group] = members[conn]
 
     def heartbeat_of_consumer(
         self, conn: Connection, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
@@ -185,7 +185,7 @@ class ClientTable:
         consumers.consume_type = data.consume_type or consumers.consume_type
         consumers.message_model = data.message_model or consumers.message_model
         consumers.consume_from_where = data.consume_from_where or consumers.consume_from_where
-        changed = _seen(consumers.members, conn, heartbeat.client_id, language, version, now_ms)
+        changed = self._seen(consumers.members, conn, heartbeat.client_id, language, version, now_ms)
         self._groups_of.setdefault(conn, set()).add(group)
         fingerprint = heartbeat.heartbeat_fingerprint
         must_resend = fingerprint == 0 or consumers.fingerprint not in (0, fingerprint)
@@ -199,7 +199,9 @@ class ClientTable:
     def unregister_producer(self, conn: Connection, group: str) -> None:
         members = self._producers.get(group)
         if members is not None:
-            self._drop_id(members.pop(conn, None))
+            known = members.pop(conn, None)
+            if known is not None:
+                self._drop_claim(known, group)
             if not members:
                 del self._producers[group]
         groups = self._producing.get(conn)
@@ -215,6 +217,7 @@ class ClientTable:
 
     def disconnected(self, conn: Connection) -> ToTell:
         """Remove the clients of a closed connection. Return the members to notify."""
+        self._since.pop(conn, None)
         for group in list(self._producing.get(conn, ())):
             self.unregister_producer(conn, group)
         return [told for group in self._groups_of.pop(conn, ()) for told in self._leave(conn, group)]
@@ -231,6 +234,21 @@ class ClientTable:
         return [(conn, group) for conn, group in to_tell if conn not in silent], list(silent)
 
     # Inside.
+
+    def _seen(
+        self, members: dict[Connection, Client], conn: Connection, client_id: str, language: str, version: int, now_ms: int
+    ) -> bool:
+        """Add or update a member. Return True if it is new."""
+        used = self._since.get(conn)
+        if used is None or used[0] != client_id:
+            used = self._since[conn] = (client_id, now_ms)
+        known = members.get(conn)
+        if known is None:
+            members[conn] = Client(conn, client_id, language, version, now_ms, used[1])
+            return True
+        known.client_id, known.language, known.version = client_id, language, version
+        known.last_update_ms, known.since_ms = now_ms, used[1]
+        return False
 
     def _subscribe(self, consumers: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
         """Update the subscriptions. Return True if the set of topics changed."""
@@ -260,22 +278,23 @@ class ClientTable:
             return []
         return self._to_tell(consumers)
 
-    def _drop_id(self, producer: Client | None) -> None:
-        if producer is not None and self._producer_ids.get(producer.client_id) is producer:
-            del self._producer_ids[producer.client_id]
+    def _drop_claim(self, producer: Client, group: str) -> None:
+        claims = self._claims[producer.client_id]
+        del claims[producer.conn, group]
+        if not claims:
+            del self._claims[producer.client_id]
 
     def _to_tell(self, consumers: ConsumerGroup) -> ToTell:
         return [] if consumers.broadcasting else [(conn, consumers.name) for conn in consumers.members]
 
 
-def _seen(members: dict[Connection, Client], conn: Connection, client_id: str, language: str, version: int, now_ms: int) -> bool:
-    """Add or update a member. Return True if it is new."""
-    known = members.get(conn)
-    if known is None:
-        members[conn] = Client(conn, client_id, language, version, now_ms)
-        return True
-    known.client_id, known.language, known.version, known.last_update_ms = client_id, language, version, now_ms
-    return False
+def _owner(claimants: Iterable[Client]) -> Client | None:
+    """Return the connection that has used a client id longest, of those that are not silent."""
+    found = list(claimants)
+    if len(found) > 1:
+        newest_ms = max(client.last_update_ms for client in found)
+        found = [client for client in found if client.last_update_ms > newest_ms - SILENT_MS and not client.conn.closed] or found
+    return min(found, key=lambda client: client.since_ms, default=None)
 
 
 # Requests: 34, 35, 38, 46.
