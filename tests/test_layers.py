@@ -79,7 +79,7 @@ SUBPACKAGES_MAY_IMPORT = {
         "sync": {".", "consumer", "producer"},
         "trace": {".", "producer"},
     },
-    "ha": {"raft": set(), "static": {"."}, "elected": {".", "raft"}},
+    "ha": {"raft": set(), "peers": set(), "static": {".", "peers"}, "elected": {".", "peers", "raft"}},
     "spark": {
         "decode": {"."},
         "read": {".", "decode", "write"},

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from firearrow.cli.local_cluster.peer_secret import peer_secret_settings
 from firearrow.cli.local_cluster.topology import FORMS, Endpoint
 from tests.chaos.fleet import Fleet, members_at
 
@@ -61,6 +62,7 @@ class Network:
 
     def fleet(self, directory: Path, **settings: str) -> Fleet:
         places = [Endpoint(self.address(name), 10911) for name in self.names[1:]]
+        settings |= peer_secret_settings(directory, places[0].host, settings)
         members = members_at(self._form, directory, Endpoint(self.address("namesrv"), 9876), places, **settings)
         return Fleet(self._form, members, {name: ["ip", "netns", "exec", self._space(name)] for name in self.names})
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from firearrow.auth.settings import AuthSettings
 from firearrow.broker.roles.group_members import Peers, parse_peers
+from firearrow.broker.roles.peer_security import check_exposure
 from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from firearrow.config.fields import SettingError, setting
 from firearrow.config.secret import Secret
@@ -93,6 +94,18 @@ class BrokerSettings(AuthSettings):
     slave_sync_interval: int = setting(
         10_000, "ms between copies of topics, groups and offsets to a slave", key="slaveSyncInterval", low=50, high=600_000
     )
+
+    # Authentication of other brokers.
+    peer_secret_file: str | None = setting(
+        None,
+        "file with the secret that the brokers of a group or pair share: they prove it to each other on the replication ports. "
+        "One secret per line: the first is used, the others are accepted",
+    )
+    peer_use_tls: bool = setting(False, "encrypt the connections to the replication ports of other brokers", key="peerUseTLS")
+    ha_allow_unauthenticated: bool = setting(
+        False, "accept peers on the replication ports that do not authenticate, such as Apache's slaves"
+    )
+    allow_unauthenticated_peers: bool = setting(False, "listen for other brokers beyond loopback without authenticating them")
 
     # Elected groups.
     enable_d_leger_commit_log: bool = setting(
@@ -254,6 +267,7 @@ class BrokerSettings(AuthSettings):
             raise SettingError("brokerId", self.broker_id, f"0 with brokerRole {self.broker_role}; slaves have brokerRole SLAVE")
         if self.listen_port in (1, 2):
             raise SettingError("listenPort", self.listen_port, "3 or more (the fast port is two below it), or 0 for a free one")
+        check_exposure(self)
         parse_delay_levels(self.message_delay_level)
         check_outgoing_tls(self)
 

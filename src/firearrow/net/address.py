@@ -60,6 +60,12 @@ def advertised_ip(bind_address: str) -> str:
         return str(probe.getsockname()[0])
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether `host`, an address or a name, is reached from this machine only."""
+    host = unmapped(host.strip("[]"))
+    return host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdigit())
+
+
 def is_local(host: str) -> bool:
     """Return whether `host` is an address of this machine: only those can be bound."""
     try:

@@ -135,7 +135,7 @@ class Listener:
         self._service = service
         self._idle_timeout_ms = idle_timeout_ms
         self._sweep_every_s = max(0.02, min(5.0, idle_timeout_ms / 4000))
-        self._server: asyncio.Server | TlsDetector | None = None
+        self._server: asyncio.Server | TlsDetector[Connection] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def open(self, sock: socket.socket) -> None:

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from ssl import SSLContext
 from typing import TypeVar
 
 from firearrow.net.address import BACKLOG, bind, parse_address
+from firearrow.net.tls import ServerTls
+from firearrow.net.tls_detection import TlsDetector
+
+_FIRST_BYTE_MS = 10_000  # for a peer to send its first byte, which tells whether it uses TLS
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -20,11 +25,20 @@ class StreamListener:
     def __init__(self, host: str, port: int) -> None:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsDetector[asyncio.BaseProtocol] | None = None
 
-    async def serve(self, protocol_factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(protocol_factory, sock=self._socket, backlog=BACKLOG)
+    async def serve(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: ServerTls | None = None,
+        refused: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """Accept connections, plain and encrypted ones if `tls` is given. `refused` gets the peer and the reason."""
+        if tls is None:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(protocol_factory, sock=self._socket, backlog=BACKLOG)
+        else:
+            self._server = TlsDetector(self._socket, tls, protocol_factory, _ignore, _FIRST_BYTE_MS, refused)
 
     def close(self) -> None:
         """Release the port. Accepted connections stay open: their protocols close them."""
@@ -33,7 +47,13 @@ class StreamListener:
         self._socket.close()
 
 
-async def dial(protocol_factory: Callable[[], P], address: str, timeout_s: float) -> tuple[asyncio.Transport, P]:
+def _ignore(protocol: asyncio.BaseProtocol) -> None:
+    """Ignore a protocol that was never connected."""
+
+
+async def dial(
+    protocol_factory: Callable[[], P], address: str, timeout_s: float, tls: SSLContext | None = None
+) -> tuple[asyncio.Transport, P]:
     """Connect a protocol to `host:port`, always over a socket: replication uses real ports in in-process clusters, too.
 
     Raises OSError; a timeout is reported as one.
@@ -41,6 +61,8 @@ async def dial(protocol_factory: Callable[[], P], address: str, timeout_s: float
     host, port = parse_address(address)
     try:
         async with asyncio.timeout(timeout_s):
-            return await asyncio.get_running_loop().create_connection(protocol_factory, host, port)
+            return await asyncio.get_running_loop().create_connection(
+                protocol_factory, host, port, ssl=tls, server_hostname=host if tls is not None else None
+            )
     except TimeoutError:
         raise TimeoutError(f"no connection within {timeout_s:g} s") from None

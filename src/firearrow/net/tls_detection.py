@@ -12,9 +12,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from firearrow.net.address import BACKLOG, format_address
-from firearrow.net.connection import Connection
 from firearrow.net.tls import ServerTls
 
 CLIENT_HELLO = b"\x16"
@@ -23,22 +23,30 @@ _PAUSE_S = 1.0  # before accepting again when the process has run out of descrip
 
 log = logging.getLogger("firearrow.net")
 
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-class TlsDetector:
-    """Accepts connections on `sock` until `close`. `accept` creates the protocol; `lost` removes it if the handshake fails."""
+
+class TlsDetector(Generic[P]):
+    """Accepts connections on `sock` until `close`.
+
+    `accept` creates the protocol; `lost` removes it if the handshake fails. `refused` gets the peer and the reason, which are
+    logged here without it.
+    """
 
     def __init__(
         self,
         sock: socket.socket,
         tls: ServerTls,
-        accept: Callable[[], Connection],
-        lost: Callable[[Connection], None],
+        accept: Callable[[], P],
+        lost: Callable[[P], None],
         idle_timeout_ms: int,
+        refused: Callable[[str, str], None] | None = None,
     ) -> None:
         self._sock = sock
         self._tls = tls
         self._accept = accept
         self._lost = lost
+        self._refused = refused
         self._idle_timeout_s = idle_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._arriving: set[asyncio.Task[None]] = set()
@@ -72,11 +80,11 @@ class TlsDetector:
             task.add_done_callback(self._arriving.discard)
 
     async def _admit(self, peer: socket.socket, name: str) -> None:
-        conn: Connection | None = None
+        conn: P | None = None
         try:
             encrypted = await self._first_byte(peer) == CLIENT_HELLO
             if not encrypted and self._tls.enforced:
-                log.warning("closing connection to %s: it is not encrypted, and tls.server.mode is enforcing", name)
+                self._report(logging.WARNING, name, "it is not encrypted, and tls.server.mode is enforcing")
                 peer.close()
                 return
             conn = self._accept()
@@ -87,7 +95,13 @@ class TlsDetector:
             peer.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            log.debug("closing connection to %s: %s", name, error)
+            self._report(logging.DEBUG, name, str(error))
+
+    def _report(self, level: int, peer: str, reason: str) -> None:
+        if self._refused is not None:
+            self._refused(peer, reason)
+        else:
+            log.log(level, "closing connection to %s: %s", peer, reason)
 
     async def _first_byte(self, peer: socket.socket) -> bytes:
         readable: asyncio.Future[None] = self._loop.create_future()
@@ -102,7 +116,7 @@ class TlsDetector:
             raise ConnectionResetError("the peer disconnected before its first byte")
         return first
 
-    async def _establish(self, peer: socket.socket, conn: Connection, encrypted: bool) -> None:
+    async def _establish(self, peer: socket.socket, conn: P, encrypted: bool) -> None:
         connect = self._loop.connect_accepted_socket
         if encrypted:
             await connect(lambda: conn, peer, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_S)

@@ -10,6 +10,8 @@ import pytest
 
 from firearrow.ha.elected import links
 from firearrow.ha.elected.links import IDENTIFY_TIMEOUT_S, MAX_FIRST_MESSAGE, InboundPeer, OutboundPeer
+from firearrow.ha.peers.handshake import PREAMBLE
+from firearrow.ha.peers.links import PeerLinks
 from firearrow.ha.raft.messages import Codec, Hello, Message, TimeoutNow
 from tests.support.waiting import run
 
@@ -60,13 +62,14 @@ def frame(sender: str, message: Message | Hello) -> bytes:
 class Inbound:
     """A connection to n0, in a running loop, that has received `chunks`."""
 
-    def __init__(self, *chunks: bytes) -> None:
+    def __init__(self, *chunks: bytes, authenticated: str | None = None) -> None:
+        self._authenticated = authenticated
         self.events, self.transport = Events(), FakeTransport()
         self.timeouts: list[tuple[float, Any]] = []
         run(self._feed(chunks))
 
     async def _feed(self, chunks: tuple[bytes, ...]) -> None:
-        self.link = InboundPeer(HERE, self.events)
+        self.link = InboundPeer(HERE, self.events, self._authenticated)
         with pytest.MonkeyPatch.context() as patched:
             later = lambda delay, callback: self.timeouts.append((delay, callback))  # noqa: E731
             patched.setattr(asyncio.get_running_loop(), "call_later", later)
@@ -104,6 +107,18 @@ def test_message_of_another_sender_ends_the_connection() -> None:
     assert inbound.events.ends == ["n1"]
 
 
+def test_authenticated_member_cannot_send_as_another_one() -> None:
+    inbound = Inbound(frame("n2", TimeoutNow(3)), authenticated="n1")
+    assert inbound.transport.aborted
+    assert "message from n2 on the connection of n1" in inbound.events.refusals[0]
+    assert inbound.events.messages == []
+
+
+def test_member_that_authenticates_is_told_apart_from_invalid_bytes() -> None:
+    inbound = Inbound(PREAMBLE)
+    assert "it authenticates, but this member does not" in inbound.events.refusals[0]
+
+
 @pytest.mark.parametrize(("chunks", "aborted"), [((), True), ((frame("n1", TimeoutNow(3)),), False)])
 def test_connection_is_closed_if_its_sender_stays_unidentified(chunks: tuple[bytes, ...], aborted: bool) -> None:
     inbound = Inbound(*chunks)
@@ -120,7 +135,7 @@ class FakeConnection:
         self.unsent = 0
         self.closed = False
 
-    async def dial(self, protocol: Any, address: str, timeout_s: float) -> tuple[Any, Any]:
+    async def dial(self, protocol: Any, address: str, timeout_s: float, peer: str) -> tuple[Any, Any]:
         return self, protocol()
 
     def is_closing(self) -> bool:
@@ -143,13 +158,12 @@ class FakeConnection:
             raise RuntimeError("unable to perform operation on a closed transport; the handler is closed")
 
 
-def test_messages_are_sent_with_their_length_while_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_sent_with_their_length_while_connected() -> None:
     network = FakeConnection()
-    monkeypatch.setattr(links, "dial", network.dial)
 
     async def story() -> None:
         connected = asyncio.Event()
-        peer = OutboundPeer("n1", "10.0.0.1:40911", lambda _: connected.set())
+        peer = OutboundPeer("n1", "10.0.0.1:40911", cast(PeerLinks, network), lambda _: connected.set())
         peer.send(b"dropped: not connected")
         peer.start()
         await connected.wait()
@@ -166,13 +180,12 @@ def test_messages_are_sent_with_their_length_while_connected(monkeypatch: pytest
     assert network.closed
 
 
-def test_message_to_a_connection_that_has_just_ended_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_to_a_connection_that_has_just_ended_is_dropped() -> None:
     network = FakeConnection()
-    monkeypatch.setattr(links, "dial", network.dial)
 
     async def story() -> None:
         connected = asyncio.Event()
-        peer = OutboundPeer("n1", "10.0.0.1:40911", lambda _: connected.set())
+        peer = OutboundPeer("n1", "10.0.0.1:40911", cast(PeerLinks, network), lambda _: connected.set())
         peer.start()
         await connected.wait()
         network.close()  # the loop closes it before the task that waits for the end runs

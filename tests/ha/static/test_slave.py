@@ -314,7 +314,7 @@ def test_invalid_bytes_on_the_replication_port_end_only_their_connection(
             await in_step(one, other)
 
     run(scenario())
-    assert sum("rejected the slave" in record.getMessage() for record in caplog.records) == 3
+    assert sum("rejected a connection" in record.getMessage() for record in caplog.records) == 3
 
 
 def test_slave_that_dials_another_server_logs_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

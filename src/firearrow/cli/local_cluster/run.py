@@ -16,6 +16,7 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.cli.command import fail
 from firearrow.cli.local_cluster.control import Control
 from firearrow.cli.local_cluster.member import MemberProcess
+from firearrow.cli.local_cluster.peer_secret import peer_secret_settings
 from firearrow.cli.local_cluster.state import ClusterError, ClusterState, unknown_member
 from firearrow.cli.local_cluster.topology import FORMS, Member, broker_endpoints, namesrv_endpoint, plan
 from firearrow.cli.servers.child import ChildError
@@ -57,13 +58,14 @@ def _plan(form: str, options: UpOptions, settings: UpSettings, data: Path) -> li
     values = dict(options.settings)
     namesrv_keys, broker_keys = declared(NamesrvSettings), {**declared(BrokerSettings), **declared(StoreSettings)}
     count = len(FORMS[form])
+    broker_values = {key: value for key, value in values.items() if key in broker_keys or key not in namesrv_keys}
     return plan(
         form,
         data,
         namesrv_endpoint(options.host, options.namesrv_port),
         broker_endpoints(options.host, options.broker_port, count),
         namesrv_settings={key: value for key, value in values.items() if key in namesrv_keys},
-        broker_settings={key: value for key, value in values.items() if key in broker_keys or key not in namesrv_keys},
+        broker_settings=broker_values | peer_secret_settings(data, options.host, broker_values),
         metrics_port=settings.broker.metrics_prom_exporter_port if settings.broker.metrics_exporter_type == "PROM" else 0,
     )
 

@@ -4,7 +4,8 @@ Each member listens at its address in `dLegerPeers` and dials every other member
 receives over those that the others dialled.
 
 A frame is a uint32 length and a message (raft/messages.py). The length is checked before memory is allocated. Invalid bytes end
-their connection only, with one log line per kind of error.
+their connection only, with one log line per kind of error. With authentication (peers/), the frames are in sealed records or in
+TLS, and a connection carries only messages of the member that has authenticated.
 
 Messages to a member that is not connected, or whose connection is congested, are dropped: Raft repeats what matters.
 """
@@ -17,9 +18,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol, cast
 
+from firearrow.ha.peers.handshake import PREAMBLE
+from firearrow.ha.peers.links import PeerLinks
 from firearrow.ha.raft.messages import MAX_MESSAGE, Codec, Hello, Message
 from firearrow.net.address import format_address
-from firearrow.net.stream import dial
 from firearrow.wire.errors import ProtocolError
 
 CONNECT_TIMEOUT_S = 2.0
@@ -28,7 +30,9 @@ LAST_RETRY_S = 0.2
 BUFFER_BYTES = 64 * 1024 * 1024  # maximum of unsent bytes to one member
 IDENTIFY_TIMEOUT_S = 10.0  # for the first message, which identifies the sender
 MAX_FIRST_MESSAGE = 1024
+PURPOSE = "raft"  # of the port, in the handshake
 _LENGTH = Struct(">I")
+(_PREAMBLE,) = _LENGTH.unpack_from(PREAMBLE)  # of a member that authenticates, read as a length
 
 log = logging.getLogger("firearrow.ha.group")
 
@@ -36,9 +40,10 @@ log = logging.getLogger("firearrow.ha.group")
 class OutboundPeer:
     """The sending side to one other member; keeps a connection to it."""
 
-    def __init__(self, member: str, address: str, connected: Callable[[OutboundPeer], None]) -> None:
+    def __init__(self, member: str, address: str, peers: PeerLinks, connected: Callable[[OutboundPeer], None]) -> None:
         self.member = member
         self._address = address
+        self._peers = peers
         self._on_connected = connected
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -77,7 +82,7 @@ class OutboundPeer:
         retry_s = FIRST_RETRY_S
         while True:
             try:
-                transport, ended = await dial(_EndDetector, self._address, CONNECT_TIMEOUT_S)
+                transport, ended = await self._peers.dial(_EndDetector, self._address, CONNECT_TIMEOUT_S, self.member)
             except OSError as error:
                 self._log_failure(f"member {self.member} at {self._address} is unreachable: {error}; trying again")
                 await asyncio.sleep(retry_s)
@@ -125,10 +130,11 @@ class PeerEvents(Protocol):
 
 
 class InboundPeer(asyncio.Protocol):
-    """A connection that another member dialled."""
+    """A connection that another member dialled. `authenticated` is this member, None if it did not authenticate."""
 
-    def __init__(self, codec: Codec, events: PeerEvents) -> None:
+    def __init__(self, codec: Codec, events: PeerEvents, authenticated: str | None = None) -> None:
         self._codec = codec
+        self._authenticated = authenticated
         self._events = events
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -156,6 +162,8 @@ class InboundPeer(asyncio.Protocol):
                     break
                 (size,) = _LENGTH.unpack_from(buffer, at)
                 limit = MAX_MESSAGE if self.member is not None else MAX_FIRST_MESSAGE
+                if size == _PREAMBLE:
+                    raise ProtocolError("it authenticates, but this member does not: configure peerSecretFile here too")
                 if size > limit:
                     raise ProtocolError(f"a message of {size} bytes is announced, the maximum is {limit}")
                 end = at + _LENGTH.size + size
@@ -164,8 +172,9 @@ class InboundPeer(asyncio.Protocol):
                     break
                 sender, message = self._codec.decode(bytes(memoryview(buffer)[at + _LENGTH.size : end]))
                 at = end
-                if self.member not in (None, sender):
-                    raise ProtocolError(f"message from {sender} on the connection of {self.member}")
+                expected = self.member or self._authenticated
+                if expected not in (None, sender):
+                    raise ProtocolError(f"message from {sender} on the connection of {expected}")
                 self.member = sender
                 self._events.received(sender, message)
         except ProtocolError as error:

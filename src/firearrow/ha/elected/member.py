@@ -18,18 +18,21 @@ import logging
 import os
 import random
 
+from firearrow.broker.roles.peer_security import elected_host
 from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.clock import monotonic_ms
 from firearrow.ha.elected.forwarding import LeaderForwarder
-from firearrow.ha.elected.links import InboundPeer, OutboundPeer
+from firearrow.ha.elected.links import PURPOSE, InboundPeer, OutboundPeer
 from firearrow.ha.elected.store_log import StoreLog
 from firearrow.ha.metadata_sync import FollowerMetadataSync
+from firearrow.ha.peers.links import LinkEndpoint, PeerLinks
+from firearrow.ha.peers.security import link_security
 from firearrow.ha.raft.messages import Hello, Message
 from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
-from firearrow.net.address import WILDCARDS, parse_address
+from firearrow.net.address import parse_address
 from firearrow.net.stream import StreamListener
 from firearrow.net.tls import outgoing_context
 from firearrow.store.errors import StoreError
@@ -43,7 +46,6 @@ TRANSFER_TIMEOUT_S = 3.0
 PROXIES = 2  # one may be elected and fail while clients still use the route that contains it
 ROUTE_AGE_MS = 40_000  # clients refresh their routes every 30 s
 DISK_FULL_TRANSFER_MS = 10_000  # between two attempts of a leader with a full disk to transfer its leadership
-_MAX_LOGGED_REJECTIONS = 20
 
 log = logging.getLogger("firearrow.ha.group")
 
@@ -78,7 +80,6 @@ class QuorumReplica:
         self._serving = 0  # the term in which this broker is master; 0 if it is not
         self._commit = self._store.confirm_offset
         self._addresses: dict[str, str] = {}  # of the other members' brokers
-        self._rejections_logged: set[str] = set()
         self._accepted: set[InboundPeer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._index_timer: asyncio.TimerHandle | None = None
@@ -91,10 +92,12 @@ class QuorumReplica:
             log.warning(
                 "a group of %d members tolerates as many failures as one of %d: use an odd number", len(members), len(members) - 1
             )
-        host, port = parse_address(self.peers.addresses[self.peers.me])
-        host = settings.bind_address if settings.bind_address in WILDCARDS else host
+        endpoint = LinkEndpoint(
+            PURPOSE, settings.broker_cluster_name, self.peers.group, self.peers.me, self.peers.others.__contains__
+        )
+        self._peer_links = PeerLinks(endpoint, link_security(settings), log)
         self._stopped = False
-        self._listener = StreamListener(host, port)
+        self._listener = StreamListener(elected_host(settings), parse_address(self.peers.addresses[self.peers.me])[1])
         self.ha_address: str | None = self.peers.addresses[self.peers.me]
         self.node = RaftNode(
             self.peers.group,
@@ -109,7 +112,10 @@ class QuorumReplica:
             commit=self._store.confirm_offset,
         )
         self.raft = self.node.raft
-        self._links = {other: OutboundPeer(other, self.peers.addresses[other], self._connected) for other in self.peers.others}
+        self._links = {
+            other: OutboundPeer(other, self.peers.addresses[other], self._peer_links, self._connected)
+            for other in self.peers.others
+        }
         self._tables = FollowerMetadataSync(broker, self.leader_address)
         self._forwarder = LeaderForwarder(
             self.leader_address,
@@ -133,7 +139,7 @@ class QuorumReplica:
     # Lifecycle
 
     async def start(self) -> None:
-        await self._listener.serve(lambda: InboundPeer(self.node.codec, self))
+        await self._peer_links.serve(self._listener, lambda member: InboundPeer(self.node.codec, self, member))
         for link in self._links.values():
             link.start()
         self._tables.start()
@@ -163,6 +169,7 @@ class QuorumReplica:
         await self._tables.stop()
         self._stopped = True
         self._listener.close()
+        self._peer_links.close()
         for link in self._links.values():
             await link.stop(abruptly=abruptly)
         for accepted in list(self._accepted):
@@ -242,10 +249,7 @@ class QuorumReplica:
         self._accepted.add(link)
 
     def refused(self, peer: str, reason: str) -> None:
-        host = peer.rpartition(":")[0]
-        if f"{host} {reason}" not in self._rejections_logged and len(self._rejections_logged) < _MAX_LOGGED_REJECTIONS:
-            self._rejections_logged.add(f"{host} {reason}")
-            log.error("rejected a connection from %s: %s", peer, reason)
+        self._peer_links.refusals.add(peer, reason)
 
     def closed(self, link: InboundPeer, member: str | None) -> None:
         self._accepted.discard(link)

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from firearrow.ha.static.protocol import HaError, ReportDecoder, encode_frame
+from firearrow.ha.peers.handshake import PREAMBLE
+from firearrow.ha.static.protocol import REPORT, HaError, ReportDecoder, encode_frame
 
 GATHER_BYTES = 64 * 1024
 GATHER_MS = 20
+(_PREAMBLE,) = REPORT.unpack(PREAMBLE)  # of a slave that authenticates, read as a report
 
 
 class LogSource(Protocol):
@@ -115,6 +117,8 @@ class Feed:
     def _begin(self, offset: int) -> None:
         """Set the start position. An empty slave receives the whole log. (Apache's master sends it the newest segment only.)"""
         begin, end = self._source.begin, self._source.end
+        if offset == _PREAMBLE:
+            raise HaError("it authenticates, but this master does not: configure peerSecretFile here too")
         if offset == 0:
             offset = begin
         if offset > end or offset < 0:

@@ -16,11 +16,14 @@ import logging
 import time
 from typing import cast
 
+from firearrow.broker.roles.peer_security import REMEDY, master_host
 from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, LocalFlush, Stall
 from firearrow.broker.send.group_commit import GroupCommit
+from firearrow.ha.peers.links import LinkEndpoint, PeerLinks
+from firearrow.ha.peers.security import link_security
 from firearrow.ha.static.feed import Feed
-from firearrow.ha.static.protocol import HaError
+from firearrow.ha.static.protocol import MASTER_NAME, PURPOSE, HaError
 from firearrow.net.address import format_address
 from firearrow.net.stream import StreamListener
 from firearrow.store.message_store import MessageStore
@@ -102,7 +105,14 @@ class HaMaster:
         self._store = broker.context.store
         self.source = DurableLog(self._store)
         self._waits = broker.context.role.role == "SYNC_MASTER"
-        self._listener = _listen(settings.bind_address, settings.ha_listen_port, broker.context.listen_port + 1)
+        endpoint = LinkEndpoint(
+            PURPOSE, settings.broker_cluster_name, settings.broker_name, MASTER_NAME, lambda slave: slave != MASTER_NAME
+        )
+        self._peers = PeerLinks(endpoint, link_security(settings), log)
+        host = master_host(settings)
+        if host != settings.bind_address:
+            log.warning("slaves can connect only from this machine, because they would not be authenticated. %s", REMEDY)
+        self._listener = _listen(host, settings.ha_listen_port, broker.context.listen_port + 1)
         self.port = self._listener.port
         ip = settings.broker_ip2 or broker.context.address.rpartition(":")[0]
         self.ha_address: str | None = f"{ip}:{self.port}"
@@ -119,13 +129,14 @@ class HaMaster:
         return True
 
     async def start(self) -> None:
-        await self._listener.serve(lambda: SlaveLink(self))
+        await self._peers.serve(self._listener, lambda _: SlaveLink(self))
 
     async def hand_over(self) -> None:
         pass
 
     async def stop(self, *, abruptly: bool = False) -> None:
         self._listener.close()
+        self._peers.close()
         for link in list(self.links):
             link.end("the master is stopping" if not abruptly else None)
 
@@ -144,6 +155,9 @@ class HaMaster:
         if not self._waits and not self.links:
             self._commit.set_policy(self._alone)
         self.release_acknowledged()
+
+    def refused(self, peer: str, reason: str) -> None:
+        self._peers.refusals.add(peer, reason)
 
     def flushed(self, offset: int) -> None:
         """Send the newly durable bytes to the slaves."""
@@ -256,7 +270,7 @@ class SlaveLink(asyncio.Protocol):
             if not self.feed.received(data, self._master.now_ms()):
                 return
         except HaError as error:
-            log.error("rejected the slave at %s: %s", self.peer, error)
+            self._master.refused(self.peer, str(error))
             self.end(None)
             return
         if not begun:

@@ -15,6 +15,8 @@ from struct import Struct
 
 REPORT = Struct(">q")
 HEAD = Struct(">qi")
+PURPOSE = "ha"  # of the port, in the handshake that may precede the first report (peers/handshake.py)
+MASTER_NAME = "0"  # the names of brokers in the handshake are their broker ids
 MAX_DATA = 16 * 1024 * 1024  # of one frame; a master sends at most haTransferBatchSize
 
 

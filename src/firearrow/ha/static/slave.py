@@ -20,9 +20,10 @@ from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.ha.metadata_sync import CALL_TIMEOUT_MS, MetadataCopy
-from firearrow.ha.static.protocol import HaError, ReplicationFrameDecoder, encode_report
+from firearrow.ha.peers.links import LinkEndpoint, PeerLinks
+from firearrow.ha.peers.security import link_security
+from firearrow.ha.static.protocol import MASTER_NAME, PURPOSE, HaError, ReplicationFrameDecoder, encode_report
 from firearrow.net.channel import Channel
-from firearrow.net.stream import dial
 from firearrow.net.tls import outgoing_context
 from firearrow.store.commitlog.replica import FollowError
 from firearrow.store.errors import StoreError
@@ -81,6 +82,9 @@ class HaSlave:
         self._link: MasterLink | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._copy = MetadataCopy(broker)
+        name = str(self.settings.broker_id)
+        endpoint = LinkEndpoint(PURPOSE, self.settings.broker_cluster_name, self.settings.broker_name, name, lambda _: False)
+        self._peers = PeerLinks(endpoint, link_security(self.settings), log)
         self._warnings_logged: set[str] = set()
         self._mismatches = 0
         self._durable_offset = 0
@@ -186,7 +190,9 @@ class HaSlave:
         store = self._store
         while store.settings.sync_flush and store.flushed_offset < store.max_offset and store.writable:  # noqa: ASYNC110 (set by the flusher thread)
             await asyncio.sleep(_FLUSH_WAIT_S)  # the first report counts as an acknowledgement
-        _, link = await dial(lambda: MasterLink(self), address, CONNECT_TIMEOUT_S)
+        _, link = await self._peers.dial(lambda: MasterLink(self), address, CONNECT_TIMEOUT_S, MASTER_NAME)
+        if link.ended.is_set():
+            raise ConnectionError("it closed the connection at once")
         end = store.max_offset if store.max_offset > store.min_offset else 0
         log.info("following the master at %s from log offset %d", address, end)
         self._warnings_logged.clear()
