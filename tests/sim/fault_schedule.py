@@ -1,7 +1,8 @@
 """Faults of simulated groups, chosen at random.
 
-They stay within what a group tolerates: durable bytes are damaged on fewer than half of the members at a time. Power cuts, stops,
-pauses, partitions and full or failing disks may affect all members at once.
+They stay within what a group tolerates: durable bytes are damaged, lost, exchanged or restored from a backup on fewer than half
+of the members at a time. Power cuts, stops, pauses, starvation, partitions and full or failing disks may affect all members at
+once.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from firearrow.ha.raft.raft import Role
 from tests.sim.machine import Machine, PowerCut
+from tests.store.simdisk import SimulatedDisk
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
 _OFTEN = ("partition", "flip", "blackout", "leader_cut_off", "power_cut_soon", "heal")
 _SELDOM = ("kill", "power_cut", "leader_killed", "pause", "full", "disk_error", "lost_disk", "weather", "transfer", "expire")
+_SELDOM += ("foreign_disk", "restored_backup", "deaf_leader", "starve")
 _FAULTS = (*_OFTEN, *_OFTEN, *_SELDOM)
 
 
@@ -90,16 +93,56 @@ class FaultSchedule:
         return weak >= self._world.few or machine.harmed
 
     def lost_disk(self, machine: Machine) -> str:
-        """Replace a member's disk with an empty one while the others are healthy."""
+        """Replace a member's disk with an empty one. The others may be down."""
         if self._exceeds_tolerance(machine):
             return "not now"
-        others = [other.node.raft for other in self._world.machines.values() if other is not machine and other.node is not None]
-        if sum(raft.epochs.last > 0 and raft.role is not Role.HALTED for raft in others) <= len(self._world.machines) // 2:
-            return "too few others"
         machine.wipe()
         machine.harmed = True
         self._world.after(5000, lambda: self._world.restart(machine))
         return machine.name
+
+    def foreign_disk(self, machine: Machine) -> str:
+        """Start a member with the directory of another group. The operator notices some time later."""
+        if self._exceeds_tolerance(machine):
+            return "not now"
+        machine.use_foreign_disk()
+        machine.harmed = True
+        self._world.restart(machine)
+        self._world.after(self._world.rng.choice((1000, 4000)), lambda: self._remove_foreign_disk(machine))
+        return machine.name
+
+    def _remove_foreign_disk(self, machine: Machine) -> None:
+        if machine.foreign:
+            machine.wipe()
+            self._world.restart(machine)
+
+    def restored_backup(self, machine: Machine) -> str:
+        """Back a member up and restore the backup some time later."""
+        backup = machine.disk.backup()
+        self._world.after(self._world.rng.choice((500, 2500)), lambda: self._restore(machine, backup))
+        return f"{machine.name} is backed up"
+
+    def _restore(self, machine: Machine, backup: SimulatedDisk) -> None:
+        if not self._world.faulty or self._exceeds_tolerance(machine):
+            return
+        self._world.trace(f"-- {machine.name} is restored from a backup")
+        machine.restore(backup)
+        machine.harmed = True
+        self._world.after(self._world.rng.choice((50, 1500)), lambda: self._world.restart(machine))
+
+    def deaf_leader(self, _: Machine) -> str:
+        """Let a leader send but not receive."""
+        leaders = [other.name for other in self._world.machines.values() if other.leads]
+        for leader in leaders:
+            self._world.network.blocked |= {(other, leader) for other in self._world.machines if other != leader}
+        return f"{leaders}"
+
+    def starve(self, machine: Machine) -> str:
+        """Let some machines run in short slices only."""
+        until = self._world.now + self._world.rng.choice((1000, 4000))
+        for one in self._world.rng.choice(([machine], list(self._world.machines.values()))):
+            self._world.starve(one, until)
+        return f"until {until}"
 
     def partition(self, _: Machine) -> str:
         network = self._world.network

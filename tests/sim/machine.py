@@ -6,8 +6,18 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 
-from firearrow.ha.raft.epochs import EpochTable
-from firearrow.ha.raft.hard_state import COPY, DamagedFileError, HardState
+from firearrow.ha.raft.epochs import Epoch, EpochTable
+from firearrow.ha.raft.hard_state import (
+    COPY,
+    EPOCH_FILE,
+    HARD_STATE_FILE,
+    DamagedFileError,
+    HardState,
+    Identity,
+    mark_for_rejoin,
+    save_epochs,
+    save_hard_state,
+)
 from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
 from firearrow.store.errors import StoreError
@@ -47,6 +57,7 @@ class Machine:
         self.sync_planned = self.backlog_planned = False
         self.harmed = False  # durable bytes were damaged and are not completely repaired
         self.damaged_for_good = ""
+        self.foreign = False  # its files belong to another group
         self._rng = rng
         self._now = now_ms
         self._skew = rng.randint(0, 10**6)
@@ -100,12 +111,32 @@ class Machine:
         self._use(self.disk.power_cut(self._rng) if power_cut else self.disk.copy())
 
     def wipe(self) -> None:
+        self.replace_disk(SimulatedDisk())
+
+    def replace_disk(self, disk: SimulatedDisk) -> None:
+        """Stop the process and continue with other files."""
         self.node = self.log = None
         self.sync_planned = self.backlog_planned = False
         self.paused_until = 0
         self._operations_left = None
         self.damaged_for_good = ""
-        self._use(SimulatedDisk())
+        self.foreign = False
+        self._use(disk)
+
+    def use_foreign_disk(self) -> None:
+        """Continue with the directory of another group, whose history is longer."""
+        disk = SimulatedDisk()
+        disk.mkdirs(DIRECTORY)
+        identity = Identity("group", self.name, self._rng.getrandbits(62) + 1, self._rng.getrandbits(62) + 1)
+        save_hard_state(disk, f"{DIRECTORY}/{HARD_STATE_FILE}", HardState(500, self.name, identity=identity))
+        save_epochs(disk, f"{DIRECTORY}/{EPOCH_FILE}", EpochTable([Epoch(500, 0)]))
+        self.replace_disk(disk)
+        self.foreign = True
+
+    def restore(self, backup: SimulatedDisk) -> None:
+        """Continue with an earlier state of the files, marked as the operator's manual demands."""
+        self.replace_disk(backup)
+        mark_for_rejoin(backup, DIRECTORY)
 
     # Disk faults
 
@@ -156,6 +187,8 @@ class Machine:
     def is_repaired(self) -> bool:
         """Return whether all damage is repaired: the log and both copies of the small files are valid."""
         if self.node is None or self.log is None or self.node.raft.role is Role.HALTED or self.node.raft.quarantined:
+            return False
+        if self.foreign or not self.node.raft.epochs.entries:
             return False
         if not self.log.is_sound():
             return False

@@ -88,26 +88,30 @@ class World:
         self.faulty = True
         self._acknowledged_before_recovery = 0
 
-    def run(self) -> None:
+    def start_machines(self) -> None:
         for machine in self.machines.values():
             self._start(machine)
             self._tick_later(machine)
             self.after(self.rng.randint(500, 1500), partial(self._copy_tables, machine))
+
+    def run(self) -> None:
+        self.start_machines()
         self.after(self.rng.randint(500, 2500), self.faults.strike)
         self.after(100, self.run_client)
-        self._run_until(FAULTS_MS)
+        self.run_until(FAULTS_MS)
         self.faulty = False
         self._end_faults()
-        self._run_until(FAULTS_MS + RECOVERY_MS, self._recovered)
+        self.run_until(FAULTS_MS + RECOVERY_MS, self._recovered)
         if not self._recovered():
             raise InvariantViolationError(f"no recovery: {self.describe()}")
         self.invariants.compare(self.machines.values())
         if self.real:
-            self._run_until(self.now + DELIVERY_MS, lambda: not self.ledger.waiting())
+            self.run_until(self.now + DELIVERY_MS, lambda: not self.ledger.waiting())
             if self.ledger.missing():
                 raise InvariantViolationError(f"acknowledged, due and not delivered: {self.ledger.missing()}; {self.describe()}")
 
-    def _run_until(self, end: int, done: Callable[[], bool] = lambda: False) -> None:
+    def run_until(self, end: int, done: Callable[[], bool] = lambda: False) -> None:
+        """Run events up to a time, or until something holds."""
         while self._queue and self._queue[0][0] <= end and not done():
             self.now, _, event = heapq.heappop(self._queue)
             event()
@@ -143,15 +147,27 @@ class World:
             self._settle(machine)
 
     def _tick_later(self, machine: Machine) -> None:
+        delay = self.rng.randint(40, 60)
+        planned = self.now + delay
+
         def tick() -> None:
-            self.on(machine, lambda: self._tick(machine))
+            self.on(machine, lambda: self._tick(machine, self.now - planned))
             self._tick_later(machine)
 
-        self.after(self.rng.randint(40, 60), tick)
+        self.after(delay, tick)
 
-    def _tick(self, machine: Machine) -> None:
+    def starve(self, machine: Machine, until: int) -> None:
+        """Let a machine run for a few milliseconds only, with long pauses, until a time."""
+        if self.now >= until:
+            return
+        pause = self.rng.randint(200, 1400)
+        if machine.node is not None and machine.paused_until >= 0:
+            machine.paused_until = max(machine.paused_until, self.now + pause)
+        self.after(pause + self.rng.randint(1, 30), lambda: self.starve(machine, until))
+
+    def _tick(self, machine: Machine, late_ms: int) -> None:
         if machine.node is not None and machine.log is not None:
-            machine.node.tick(machine.clock())
+            machine.node.tick(machine.clock(), late_ms)
             machine.log.tick()
             if machine.leads:
                 self._store(machine, _work)
@@ -398,7 +414,7 @@ class World:
             machine.cut_power_after(10**9)
             if machine.paused_until > self.now:
                 machine.paused_until = self.now
-            if machine.damaged_for_good:
+            if machine.damaged_for_good or machine.foreign:
                 machine.wipe()
             self.after(self.rng.randint(0, 3000), partial(self.restart, machine))
 

@@ -196,6 +196,10 @@ class SimulatedDisk:
         disk.boots += 1
         return disk
 
+    def backup(self) -> SimulatedDisk:
+        """Return a copy of the current files that does not change with them."""
+        return self._rebuilt(lambda directory: dict(directory.entries), lambda inode: Inode(bytes(inode.data)))
+
     def copy(self) -> SimulatedDisk:
         return self._rebuilt(lambda directory: dict(directory.entries), lambda inode: inode)
 

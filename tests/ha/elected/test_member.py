@@ -186,7 +186,7 @@ def test_foreign_connections_are_rejected_without_effect_on_the_group(tmp_path: 
             assert await members.leader() is leader
             text = members.text(leader)
             assert "the sender belongs to another group" in text
-            assert "format version 9, expected 1" in text
+            assert "format version 9, expected 2" in text
             assert "bytes is announced" in text
             await check(members, producers)
 

@@ -18,6 +18,7 @@ from firearrow.ha.raft.messages import (
     Message,
     Probe,
     RequestVote,
+    Resignation,
     TimeoutNow,
     VoteResponse,
 )
@@ -29,13 +30,16 @@ ONE, OTHER = Codec("g", MEMBERS, "n0"), Codec("g", sorted(MEMBERS), "n1")
 MESSAGES: list[Message] = [
     RequestVote(7, 6, 123456789012, pre=True),
     RequestVote(7, 6, 123456789012, transfer=True),
+    RequestVote(7, 0, 0, seed=True),
     VoteResponse(7, True),
     VoteResponse(7, False, pre=True),
-    Probe(7, 1 << 30, 1 << 40, 1 << 39, EpochTable([Epoch(3, 1 << 29), Epoch(7, 1 << 38)])),
+    Probe(7, 1 << 30, 1 << 40, 1 << 39, EpochTable([Epoch(3, 1 << 29), Epoch(7, 1 << 38)]), 1 << 37),
     AppendEntries(7, 100, 200, 90, 1 << 61, b"records"),
     AppendEntries(7, 200, 200, 200),
     AppendResponse(7, 100, 120, 6, AppendStatus.GAP, 99),
+    AppendResponse(7, 100, 120, 6, log_id=2**63),
     TimeoutNow(7),
+    Resignation(7),
 ]
 
 
@@ -44,10 +48,17 @@ def test_round_trip(message: Message) -> None:
     assert OTHER.decode(ONE.encode("n1", message)) == ("n0", message)
 
 
+def test_message_carries_the_group_id_of_its_sender() -> None:
+    _, message = OTHER.decode(ONE.encode("n1", TimeoutNow(7), 2**63))
+    assert message == TimeoutNow(7, 2**63)
+
+
 def test_encoding_is_exact() -> None:
-    head = bytes.fromhex("fa520101") + zlib.crc32(b"g\nn0\nn1\nn2").to_bytes(4, "big") + bytes.fromhex("0001000100000007")
+    head = bytes.fromhex("fa520201") + zlib.crc32(b"g\nn0\nn1\nn2").to_bytes(4, "big") + bytes.fromhex("0001000100000007")
+    head += bytes.fromhex("00000000000000ab")
     fields = bytes.fromhex("00000006 0000000000000064")
-    assert ONE.encode("n1", RequestVote(7, 6, 100, pre=True)) == head + fields + zlib.crc32(head + fields).to_bytes(4, "big")
+    crc = zlib.crc32(head + fields).to_bytes(4, "big")
+    assert ONE.encode("n1", RequestVote(7, 6, 100, pre=True), 0xAB) == head + fields + crc
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -69,9 +80,9 @@ def test_rejected_messages_name_the_reason() -> None:
     with pytest.raises(ProtocolError, match="duplicate member ids"):
         Codec("g", MEMBERS, "n2").decode(data)
     with pytest.raises(ProtocolError, match="not a member of an elected group"):
-        OTHER.decode(b"GET / HTTP/1.1\r\n\r\n    ")
-    with pytest.raises(ProtocolError, match="format version 2, expected 1"):
-        OTHER.decode(data[:2] + b"\x02" + data[3:])
+        OTHER.decode(b"GET / HTTP/1.1\r\nHost: n1\r\n\r\n")
+    with pytest.raises(ProtocolError, match="format version 1, expected 2"):
+        OTHER.decode(data[:2] + b"\x01" + data[3:])
     with pytest.raises(ProtocolError, match="bytes, expected"):
         OTHER.decode(bytes(MAX_MESSAGE + 1))
 
@@ -86,7 +97,8 @@ def sealed(kind: int, fields: bytes, term: int = 7) -> bytes:
     ("kind", "fields"),
     [
         (0, b""),
-        (8, b""),
+        (9, b""),
+        (8, b"x"),
         (7, b""),
         (7, b"nowhere"),
         (6, b"x"),
@@ -94,11 +106,11 @@ def sealed(kind: int, fields: bytes, term: int = 7) -> bytes:
         (1, bytes(11)),
         (1, struct.pack(">iq", 1, -1)),
         (1, struct.pack(">iq", -1, 1)),
-        (3, bytes(24)),  # a leader's table ends with its term
-        (3, bytes(24) + struct.pack(">iqiq", 8, 0, 7, 5)),
-        (3, bytes(24) + struct.pack(">iqiq", 6, 5, 7, 5)),
+        (3, bytes(32)),  # a leader's table ends with its term
+        (3, bytes(32) + struct.pack(">iqiq", 8, 0, 7, 5)),
+        (3, bytes(32) + struct.pack(">iqiq", 6, 5, 7, 5)),
         (4, bytes(31)),
-        (5, bytes(28) + b"\x09"),
+        (5, bytes(28) + b"\x09" + bytes(8)),
     ],
 )
 def test_invalid_fields_are_rejected(kind: int, fields: bytes) -> None:

@@ -66,7 +66,9 @@ def test_vote_is_durable_in_both_copies_before_the_response_is_sent() -> None:
     node.received(from_n1(RequestVote(3, 0, 0)), 10)
     assert len(node.outbox) == 1
     cut = disk.power_cut(random.Random(1))
-    assert load_hard_state(cut, VOTE) == HardState(3, "n1")
+    saved = load_hard_state(cut, VOTE)
+    assert saved is not None
+    assert (saved.term, saved.voted_for, saved.quarantined) == (3, "n1", False)
     assert cut.read_bytes(VOTE) == cut.read_bytes(VOTE + ".bak")
 
 
@@ -138,6 +140,7 @@ def test_log_without_vote_is_quarantined_and_without_table_does_not_start() -> N
 def test_member_starts_with_one_damaged_copy_but_not_with_two(path: str) -> None:
     disk, _ = filled()
     save_hard_state(disk, VOTE, HardState(5, "n2"))
+    start(disk)
     disk.inode(path).data[3] ^= 4
     assert start(disk).raft.voted_for == "n2"
     disk.inode(path + ".bak").data[3] ^= 4

@@ -48,6 +48,10 @@ BROKER_COMMANDS: Final = {
     "clean": LazyCommand("operator.broker:clean", "Delete expired files."),
     "wipe": LazyCommand("operator.broker:wipe", "Tell clients not to send to a broker."),
     "allow": LazyCommand("operator.broker:allow", "Tell clients that they may send to a broker again."),
+    "rejoin": LazyCommand("operator.member_directory:rejoin", "Let a member with a restored directory catch up before it votes."),
+    "seed": LazyCommand(
+        "operator.member_directory:seed", "Continue a group that has lost a majority with the log of one member."
+    ),
 }
 
 

@@ -86,6 +86,7 @@ class QuorumReplica:
         self._backlog_timer: asyncio.TimerHandle | None = None
         self._leader: str | None = None
         self._next_transfer_ms = 0
+        self._next_tick_ms = 0
         self._leader_changed = asyncio.Event()
         members = list(self.peers.addresses)
         if len(members) % 2 == 0:
@@ -143,6 +144,7 @@ class QuorumReplica:
         for link in self._links.values():
             link.start()
         self._tables.start()
+        self._next_tick_ms = monotonic_ms()
         self._tick()
 
     async def hand_over(self) -> None:
@@ -184,8 +186,10 @@ class QuorumReplica:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         now = monotonic_ms()
+        late_ms = max(now - self._next_tick_ms, 0)
+        self._next_tick_ms = now + round(TICK_S * 1000)
         self._check_disk(now)
-        self.node.tick(now)
+        self.node.tick(now, late_ms)
         self._apply_ready()
         if self.raft.leader is not None or self.raft.role is Role.HALTED:  # without a leader, proxies are needed most
             self._broker.set_proxy(self._is_proxy(now))
@@ -232,7 +236,8 @@ class QuorumReplica:
         self._apply_ready()
 
     def _connected(self, link: OutboundPeer) -> None:
-        link.send(self.node.codec.encode(link.member, Hello(self._broker.context.address)))
+        hello = Hello(self._broker.context.address)
+        link.send(self.node.codec.encode(link.member, hello, self.raft.identity.group_id))
         self.node.connected(link.member, monotonic_ms())
         self._apply_ready()
 

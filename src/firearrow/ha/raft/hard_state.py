@@ -1,14 +1,24 @@
-"""Durable state of a member of an elected group: its hard state (term and vote) and its epoch table.
+"""Durable state of a member of an elected group: its hard state (term, vote and identity) and its epoch table.
+
+Identity. A group gets a random id when its first leader is elected (raft.py), and the other members adopt it. A log gets a random
+id when its directory is first used. The name of the group and of the member are recorded, too: a directory of another group or
+another member is rejected. Earlier versions recorded no identity; such a directory gets an id derived from the name of its group,
+the same one on every member.
 
 A member is quarantined when it may have lost bytes that it once acknowledged: its log was found damaged below what had been
-durable, or it came back without its files. It follows, but neither votes nor campaigns until it holds everything that a leader
-had after the quarantine began (raft.py).
+durable, it came back without its files, or the operator restored them from a backup (`firearrow broker rejoin`). It follows, but
+neither votes nor campaigns until it holds everything that a leader had after the quarantine began (raft.py).
 
 The file `currterm` consists of `name=value` lines, the first two with DLedger's names:
 
     currTerm=7
     voteLeader=n0        empty: no vote in this term
     doubtful=false       whether the member is quarantined
+    seed=true            only if the operator declared this log authoritative (`firearrow broker seed`)
+    group=broker-a       dLegerGroup        | absent in directories of earlier versions
+    member=n0            dLegerSelfId       |
+    groupId=1f0c...      16 hex digits, 0: it has joined no group yet
+    logId=9a3b...        16 hex digits      |
     crc=1234567          CRC-32 of the lines above, newlines included
 
 The file `epochFileCheckpoint` contains the epoch table (epochs.py).
@@ -23,9 +33,12 @@ vote the member could vote twice.)
 from __future__ import annotations
 
 import os
+import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
+from hashlib import sha256
 from typing import TypeVar
 
 from firearrow.ha.raft.epochs import MAX_EPOCH, EpochTable
@@ -45,14 +58,36 @@ class DamagedFileError(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """The group and the member that a directory belongs to, and the id of its log."""
+
+    group: str = ""
+    member: str = ""
+    group_id: int = 0
+    log_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class HardState:
     term: int = 0
     voted_for: str | None = None
     quarantined: bool = False
+    identity: Identity = Identity()
+    seed: bool = False
 
     def encode(self) -> bytes:
-        vote = self.voted_for or ""
-        lines = f"currTerm={self.term}\nvoteLeader={vote}\ndoubtful={'true' if self.quarantined else 'false'}\n".encode()
+        values = {"currTerm": str(self.term), "voteLeader": self.voted_for or "", "doubtful": str(self.quarantined).lower()}
+        if self.seed:
+            values["seed"] = "true"
+        one = self.identity
+        if one.member:
+            values |= {
+                "group": one.group,
+                "member": one.member,
+                "groupId": f"{one.group_id:016x}",
+                "logId": f"{one.log_id:016x}",
+            }
+        lines = "".join(f"{name}={value}\n" for name, value in values.items()).encode()
         return lines + b"crc=%d\n" % zlib.crc32(lines)
 
     @classmethod
@@ -68,7 +103,24 @@ class HardState:
         term = values.get("currTerm", "")
         if not term.isdigit() or int(term) > MAX_EPOCH:
             raise ValueError(f"vote file: currTerm is {term!r}, expected 0 to {MAX_EPOCH}")
-        return cls(int(term), values.get("voteLeader") or None, values.get("doubtful") == "true")
+        identity = Identity(
+            values.get("group", ""),
+            values.get("member", ""),
+            int(values.get("groupId", "0"), 16),
+            int(values.get("logId", "0"), 16),
+        )
+        quarantined, seed = values.get("doubtful") == "true", values.get("seed") == "true"
+        return cls(int(term), values.get("voteLeader") or None, quarantined, identity, seed)
+
+
+def new_id(rng: random.Random) -> int:
+    """Return a random id of a group or of a log."""
+    return rng.getrandbits(63) + 1
+
+
+def id_of_unidentified_group(group: str) -> int:
+    """Return the id of a group whose directories were written by a version without ids."""
+    return int.from_bytes(sha256(b"group without id\n" + group.encode()).digest()[:8], "big") >> 1
 
 
 def load_hard_state(disk: Disk, path: str) -> HardState | None:
@@ -78,6 +130,25 @@ def load_hard_state(disk: Disk, path: str) -> HardState | None:
 
 def save_hard_state(disk: Disk, path: str, state: HardState) -> None:
     _save_two_copies(disk, path, state.encode())
+
+
+def mark_for_rejoin(disk: Disk, directory: str) -> HardState | None:
+    """Quarantine the member whose directory was restored from a backup. Return its state, None if it never had one."""
+    return _change_hard_state(disk, directory, quarantined=True, seed=False)
+
+
+def mark_as_seed(disk: Disk, directory: str) -> HardState | None:
+    """Declare the log in a directory, which may be empty, authoritative for members without data. Return its state."""
+    return _change_hard_state(disk, directory, HardState(), quarantined=False, seed=True)
+
+
+def _change_hard_state(disk: Disk, directory: str, default: HardState | None = None, **changes: bool) -> HardState | None:
+    path = os.path.join(directory, HARD_STATE_FILE)
+    state = load_hard_state(disk, path) or default
+    if state is not None:
+        state = replace_fields(state, **changes)
+        save_hard_state(disk, path, state)
+    return state
 
 
 def load_epochs(disk: Disk, path: str) -> EpochTable | None:

@@ -3,7 +3,7 @@
 A message, big-endian:
 
     0    2  magic 0xFA52
-    2    1  version 1
+    2    1  version 2
     3    1  kind
     4    4  group key: CRC-32 of the group's name and its members' ids. A member of another group, or one configured with other
             members, has another key and is rejected
@@ -11,17 +11,19 @@ A message, big-endian:
     9    1  receiver
     10   2  flags
     12   4  term
-    16      fields by kind, below
+    16   8  group id of the sender's log, 0: it has joined no group yet (hard_state.py)
+    24      fields by kind, below
     -4   4  CRC-32 of everything before
 
     kind              fields                                       flags
-    1 RequestVote     int32 last epoch, int64 end                  1 pre-vote, 2 requested by the leader
+    1 RequestVote     int32 last epoch, int64 end                  1 pre-vote, 2 requested by the leader, 8 seed
     2 VoteResponse                                                 1 pre-vote, 4 granted
-    3 Probe           int64 min, int64 end, int64 commit, n x (int32 epoch, int64 start)
+    3 Probe           int64 min, int64 end, int64 commit, int64 acknowledged, n x (int32 epoch, int64 start)
     4 AppendEntries   int64 offset, int64 end, int64 commit, int64 echoed token, data
-    5 AppendResponse  int64 match, int64 end, int32 epoch, int64 quarantine token, uint8 status
+    5 AppendResponse  int64 match, int64 end, int32 epoch, int64 quarantine token, uint8 status, uint64 log id
     6 TimeoutNow
     7 Hello           the sender's broker address, UTF-8
+    8 Resignation
 
 Limits: a message has at most MAX_MESSAGE bytes, which is checked before it is read, and a table at most MAX_ENTRIES entries.
 Invalid bytes raise ProtocolError; the receiver closes the connection.
@@ -41,19 +43,19 @@ from firearrow.net.address import parse_address
 from firearrow.wire.errors import ProtocolError
 
 MAGIC = 0xFA52
-VERSION = 1
+VERSION = 2
 MAX_DATA = 16 << 20
 MAX_MESSAGE = MAX_DATA + 1024
 
-_HEAD = Struct(">HBBIBBHi")
+_HEAD = Struct(">HBBIBBHiQ")
 _VOTE = Struct(">iq")
-_PROBE = Struct(">qqq")
+_PROBE = Struct(">qqqq")
 _EPOCH = Struct(">iq")
 _APPEND = Struct(">qqqq")
-_ACK = Struct(">qqiqB")
+_ACK = Struct(">qqiqBQ")
 _CRC = Struct(">I")
 
-_PRE, _TRANSFER, _GRANTED = 1, 2, 4
+_PRE, _TRANSFER, _GRANTED, _SEED = 1, 2, 4, 8
 
 
 class AppendStatus(IntEnum):
@@ -74,6 +76,8 @@ class RequestVote:
     end: int
     pre: bool = False
     transfer: bool = False  # requested by the leader, which transfers its leadership
+    seed: bool = False  # the operator declared the sender's log authoritative for members without data
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +87,23 @@ class VoteResponse:
     term: int
     granted: bool
     pre: bool = False
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The leader's epoch table, from which a follower finds where the logs diverge."""
+    """The leader's epoch table, from which a follower finds where the logs diverge.
+
+    `acknowledged` is the offset up to which the receiver has already acknowledged the log in this term.
+    """
 
     term: int
     min_offset: int
     end: int
     commit: int
     epochs: EpochTable
+    acknowledged: int = 0
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +119,7 @@ class AppendEntries:
     commit: int
     echoed_token: int = 0
     data: bytes = b""
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +135,8 @@ class AppendResponse:
     epoch: int
     status: AppendStatus = AppendStatus.OK
     quarantine_token: int = 0
+    log_id: int = 0
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,15 @@ class TimeoutNow:
     """The leader's request to start an election at once, sent to a follower that holds the whole log."""
 
     term: int
+    group_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resignation:
+    """The notice of a leader that steps down because it no longer hears a majority. Its followers need not wait for silence."""
+
+    term: int
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +161,10 @@ class Hello:
 
     address: str
     term: int = 0
+    group_id: int = 0
 
 
-Message = RequestVote | VoteResponse | Probe | AppendEntries | AppendResponse | TimeoutNow
+Message = RequestVote | VoteResponse | Probe | AppendEntries | AppendResponse | TimeoutNow | Resignation
 
 _KINDS: dict[type, int] = {
     RequestVote: 1,
@@ -151,6 +174,7 @@ _KINDS: dict[type, int] = {
     AppendResponse: 5,
     TimeoutNow: 6,
     Hello: 7,
+    Resignation: 8,
 }
 _MAX_ADDRESS = 512
 
@@ -170,11 +194,10 @@ class Codec:
         self._key = zlib.crc32("\n".join([group, *self._ids]).encode())
         self._group = group
 
-    def encode(self, receiver: str, message: Message | Hello) -> bytes:
+    def encode(self, receiver: str, message: Message | Hello, group_id: int = 0) -> bytes:
         flags, fields = _encode_fields(message)
-        head = _HEAD.pack(
-            MAGIC, VERSION, _KINDS[type(message)], self._key, self._me, self._ids.index(receiver), flags, message.term
-        )
+        kind, to = _KINDS[type(message)], self._ids.index(receiver)
+        head = _HEAD.pack(MAGIC, VERSION, kind, self._key, self._me, to, flags, message.term, group_id)
         whole = head + fields
         if len(whole) > MAX_MESSAGE - 4:
             raise ValueError(f"message of {len(whole)} bytes, the maximum is {MAX_MESSAGE - 4}")
@@ -186,7 +209,7 @@ class Codec:
             raise ProtocolError(
                 f"group {self._group}: a message of {len(data)} bytes, expected {_HEAD.size + 4} to {MAX_MESSAGE}"
             )
-        magic, version, kind, key, sender, receiver, flags, term = _HEAD.unpack_from(data)
+        magic, version, kind, key, sender, receiver, flags, term, group_id = _HEAD.unpack_from(data)
         if magic != MAGIC:
             raise ProtocolError(
                 f"group {self._group}: magic {magic:#06x}, expected {MAGIC:#06x}: the sender is not a member of an elected group"
@@ -210,7 +233,7 @@ class Codec:
         if not 0 <= term <= MAX_EPOCH:
             raise ProtocolError(f"group {self._group}: term {term}, expected 0 to {MAX_EPOCH}")
         try:
-            return self._ids[sender], _decode_fields(kind, flags, term, whole[_HEAD.size :])
+            return self._ids[sender], _decode_fields(kind, flags, term, group_id, whole[_HEAD.size :])
         except (struct.error, ValueError) as error:
             raise ProtocolError(f"group {self._group}: kind {kind}: {error}") from error
 
@@ -218,52 +241,59 @@ class Codec:
 def _encode_fields(message: Message | Hello) -> tuple[int, bytes]:
     match message:
         case RequestVote():
-            flags = message.pre * _PRE | message.transfer * _TRANSFER
+            flags = message.pre * _PRE | message.transfer * _TRANSFER | message.seed * _SEED
             return flags, _VOTE.pack(message.last_epoch, message.end)
         case VoteResponse():
             return message.pre * _PRE | message.granted * _GRANTED, b""
         case Probe():
             table = b"".join(_EPOCH.pack(*entry) for entry in message.epochs.entries)
-            return 0, _PROBE.pack(message.min_offset, message.end, message.commit) + table
+            return 0, _PROBE.pack(message.min_offset, message.end, message.commit, message.acknowledged) + table
         case AppendEntries():
             return 0, _APPEND.pack(message.offset, message.end, message.commit, message.echoed_token) + message.data
         case AppendResponse():
-            return 0, _ACK.pack(message.match, message.end, message.epoch, message.quarantine_token, message.status)
-        case TimeoutNow():
+            token, log_id = message.quarantine_token, message.log_id
+            return 0, _ACK.pack(message.match, message.end, message.epoch, token, message.status, log_id)
+        case TimeoutNow() | Resignation():
             return 0, b""
         case Hello():
             return 0, message.address.encode()
 
 
-def _decode_fields(kind: int, flags: int, term: int, fields: memoryview) -> Message | Hello:
+def _decode_fields(kind: int, flags: int, term: int, group: int, fields: memoryview) -> Message | Hello:
     match kind:
         case 1:
             last_epoch, end = _VOTE.unpack(fields)
-            return RequestVote(term, _epoch(last_epoch), _offset(end), bool(flags & _PRE), bool(flags & _TRANSFER))
+            pre, transfer, seed = bool(flags & _PRE), bool(flags & _TRANSFER), bool(flags & _SEED)
+            return RequestVote(term, _epoch(last_epoch), _offset(end), pre, transfer, seed, group)
         case 2:
             _expect_empty(fields)
-            return VoteResponse(term, bool(flags & _GRANTED), bool(flags & _PRE))
+            return VoteResponse(term, bool(flags & _GRANTED), bool(flags & _PRE), group)
         case 3:
-            min_offset, end, commit = _PROBE.unpack_from(fields)
+            min_offset, end, commit, acknowledged = _PROBE.unpack_from(fields)
             table = EpochTable(Epoch(*entry) for entry in _EPOCH.iter_unpack(fields[_PROBE.size :]))
             if table.last != term:
                 raise ValueError(f"the epoch table of the leader of term {term} ends with epoch {table.last}")
-            return Probe(term, _offset(min_offset), _offset(end), _offset(commit), table)
+            return Probe(term, _offset(min_offset), _offset(end), _offset(commit), table, _offset(acknowledged), group)
         case 4:
             offset, end, commit, token = _APPEND.unpack_from(fields)
-            return AppendEntries(term, _offset(offset), _offset(end), _offset(commit), token, bytes(fields[_APPEND.size :]))
+            data = bytes(fields[_APPEND.size :])
+            return AppendEntries(term, _offset(offset), _offset(end), _offset(commit), token, data, group)
         case 5:
-            match_, end, epoch, token, status = _ACK.unpack(fields)
-            return AppendResponse(term, _offset(match_), _offset(end), _epoch(epoch), AppendStatus(status), token)
+            match_, end, epoch, token, status, log_id = _ACK.unpack(fields)
+            offsets = _offset(match_), _offset(end)
+            return AppendResponse(term, *offsets, _epoch(epoch), AppendStatus(status), token, log_id, group)
         case 6:
             _expect_empty(fields)
-            return TimeoutNow(term)
+            return TimeoutNow(term, group)
         case 7:
             if len(fields) > _MAX_ADDRESS:
                 raise ValueError(f"an address of {len(fields)} bytes, the maximum is {_MAX_ADDRESS}")
             address = bytes(fields).decode()
             parse_address(address)
-            return Hello(address)
+            return Hello(address, group_id=group)
+        case 8:
+            _expect_empty(fields)
+            return Resignation(term, group)
     raise ValueError("unknown kind")
 
 

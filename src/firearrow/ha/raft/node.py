@@ -6,7 +6,8 @@ while `raft.has_backlog`.
 
 Opening. Entries of the epoch table that start behind the end of the log are dropped: their bytes were never durable. A member is
 quarantined (hard_state.py) if its log lost durable bytes, if it has a log but no vote file, or if it was quarantined before. A
-non-empty log without an epoch table does not belong to an elected group: the member does not start.
+non-empty log without an epoch table does not belong to an elected group: the member does not start. Neither does it start with
+the directory of another group or member.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from firearrow.ha.raft.hard_state import (
     EPOCH_FILE,
     HARD_STATE_FILE,
     HardState,
+    Identity,
+    id_of_unidentified_group,
     load_epochs,
     load_hard_state,
+    new_id,
     save_epochs,
     save_hard_state,
 )
@@ -61,7 +65,7 @@ class RaftNode:
         self.outbox: list[tuple[str, bytes]] = []
         self.log_lines: list[str] = []
         self.sync_wanted = False
-        hard_state, epochs, uninitialised = self._load(me, directory)
+        hard_state, epochs, uninitialised = self._load(group, me, directory, rng)
         self.raft = Raft(
             me,
             members,
@@ -75,20 +79,23 @@ class RaftNode:
             commit=commit,
         )
 
-    def _load(self, me: str, directory: str) -> tuple[HardState, EpochTable, bool]:
+    def _load(self, group: str, me: str, directory: str, rng: random.Random) -> tuple[HardState, EpochTable, bool]:
         saved_state = load_hard_state(self._disk, self._hard_state_path)
         saved_epochs = load_epochs(self._disk, self._epochs_path) or EpochTable()
-        hard_state = saved_state or HardState()
-        uninitialised = saved_state is None and not saved_epochs.entries and self._log.end_offset == 0
+        is_empty = not saved_epochs.entries and self._log.end_offset == 0
+        identity = self._identify(saved_state, Identity(group, me), directory, rng, is_empty=is_empty)
+        hard_state = replace(saved_state or HardState(), identity=identity)
+        uninitialised = is_empty and not identity.group_id and not hard_state.quarantined
         reasons = {
             "durable bytes of its log are missing or damaged": self._log.lost,
-            "it has a log but no vote file": saved_state is None and not uninitialised,
+            "it has a log but no vote file": saved_state is None and not is_empty,
         }
         causes = [reason for reason, holds in reasons.items() if holds]
         if causes:
             hard_state = replace(hard_state, quarantined=True)
-            save_hard_state(self._disk, self._hard_state_path, hard_state)
             self.log_lines.append(f"{me} does not vote until it has caught up: {', '.join(causes)}")
+        if causes or (saved_state is not None and saved_state.identity != identity):
+            save_hard_state(self._disk, self._hard_state_path, hard_state)
         if self._log.end_offset > self._log.min_offset and not saved_epochs.entries and not hard_state.quarantined:
             raise StoreError(
                 f"{directory}: a log up to {self._log.end_offset} without {EPOCH_FILE} does not belong to an elected group. "
@@ -98,6 +105,29 @@ class RaftNode:
         if epochs != saved_epochs:
             save_epochs(self._disk, self._epochs_path, epochs)
         return hard_state, epochs, uninitialised
+
+    def _identify(
+        self, saved: HardState | None, expected: Identity, directory: str, rng: random.Random, *, is_empty: bool
+    ) -> Identity:
+        """Return the identity of the directory. StoreError if it belongs to another group or member."""
+        if saved is None:
+            return replace(expected, log_id=new_id(rng))
+        found = saved.identity
+        if not found.member:
+            group_id = 0 if is_empty and not saved.term else id_of_unidentified_group(expected.group)
+            identity = replace(expected, group_id=group_id, log_id=new_id(rng))
+            if group_id:
+                self.log_lines.append(
+                    f"{directory} was written by a version without ids: it is now log {identity.log_id:016x} of "
+                    f"{expected.member} in group {expected.group} ({group_id:016x})"
+                )
+            return identity
+        if (found.group, found.member) != (expected.group, expected.member):
+            raise StoreError(
+                f"{directory} belongs to member {found.member} of group {found.group}, not to member {expected.member} of group "
+                f"{expected.group}. Nothing was changed. Check storePathRootDir, dLegerGroup and dLegerSelfId"
+            )
+        return found
 
     # Events
 
@@ -116,8 +146,8 @@ class RaftNode:
     def disconnected(self, peer: str, now_ms: int) -> None:
         self._apply(self.raft.disconnected(peer, now_ms))
 
-    def tick(self, now_ms: int) -> None:
-        self._apply(self.raft.tick(now_ms))
+    def tick(self, now_ms: int, late_ms: int = 0) -> None:
+        self._apply(self.raft.tick(now_ms, late_ms))
 
     def appended(self, now_ms: int) -> None:
         """Handle records that the leader's broker has appended to the log."""
@@ -154,16 +184,13 @@ class RaftNode:
         """Halt after a failed append, read or sync of the log."""
         self._apply(self.raft.halt(f"{error}. Restart this member when its disk is repaired"))
 
-    def _hard_state(self) -> HardState:
-        return HardState(self.raft.term, self.raft.voted_for, self.raft.quarantined)
-
     def _apply(self, ready: Ready) -> None:
         self.log_lines += ready.log_lines
         try:
             if ready.hard_state is not None:
                 save_hard_state(self._disk, self._hard_state_path, ready.hard_state)
             if ready.reset_to is not None:
-                save_hard_state(self._disk, self._hard_state_path, replace(self._hard_state(), quarantined=True))
+                save_hard_state(self._disk, self._hard_state_path, replace(self.raft.hard_state, quarantined=True))
                 save_epochs(self._disk, self._epochs_path, EpochTable())
                 self._log.reset(ready.reset_to)
             if ready.truncate_to is not None:
@@ -171,12 +198,12 @@ class RaftNode:
             if ready.epochs is not None:
                 save_epochs(self._disk, self._epochs_path, ready.epochs)
             if ready.reset_to is not None:
-                save_hard_state(self._disk, self._hard_state_path, self._hard_state())
+                save_hard_state(self._disk, self._hard_state_path, self.raft.hard_state)
             for offset, data in ready.writes:
                 self._log.append(offset, data)
         except (OSError, StoreError) as error:
             self.failed(error)
             return
         self.sync_wanted |= ready.sync
-        encode = self.codec.encode
-        self.outbox += [(to, encode(to, message)) for to, message in ready.messages]
+        encode, group_id = self.codec.encode, self.raft.identity.group_id
+        self.outbox += [(to, encode(to, message, group_id)) for to, message in ready.messages]

@@ -7,7 +7,7 @@ flight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -21,10 +21,27 @@ class Progress:
     last_sent_ms: int = -(10**9)
     moved_ms: int = 0  # when `acked` last changed, or when bytes came to be in flight
     rewound_ms: int = -(10**9)
+    acknowledged: int = 0  # the highest `acked` of this log in this term
+    log_id: int = 0  # of the follower's log; 0: not heard of yet
+    replaced_logs: set[int] = field(default_factory=set)  # that the follower had before in this term
 
     @property
     def in_flight(self) -> int:
         return max(0, self.next - self.acked)
+
+    def accept_log(self, log_id: int) -> bool:
+        """Return whether a message is about the follower's current log.
+
+        A follower that lost its directory returns with another log, which holds nothing of what the previous one acknowledged.
+        """
+        if log_id in self.replaced_logs:
+            return False
+        if self.log_id not in (0, log_id):
+            self.replaced_logs.add(self.log_id)
+            self.start_probing()
+            self.acknowledged = 0
+        self.log_id = log_id
+        return True
 
     def start_probing(self) -> None:
         self.probing = True
