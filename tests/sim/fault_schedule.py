@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _OFTEN = ("partition", "flip", "blackout", "leader_cut_off", "power_cut_soon", "heal")
 _SELDOM = ("kill", "power_cut", "leader_killed", "pause", "full", "disk_error", "lost_disk", "weather", "transfer", "expire")
-_SELDOM += ("foreign_disk", "restored_backup", "deaf_leader", "starve")
-_FAULTS = (*_OFTEN, *_OFTEN, *_SELDOM)
+_NEWER = ("foreign_disk", "restored_backup", "deaf_leader", "starve")
+_FAULTS = (*_OFTEN, *_OFTEN, *_SELDOM, *_NEWER)
 
 
 class FaultSchedule:

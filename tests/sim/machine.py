@@ -13,7 +13,7 @@ from firearrow.ha.raft.hard_state import (
     HARD_STATE_FILE,
     DamagedFileError,
     HardState,
-    Identity,
+    LogIdentity,
     mark_for_rejoin,
     save_epochs,
     save_hard_state,
@@ -127,7 +127,7 @@ class Machine:
         """Continue with the directory of another group, whose history is longer."""
         disk = SimulatedDisk()
         disk.mkdirs(DIRECTORY)
-        identity = Identity("group", self.name, self._rng.getrandbits(62) + 1, self._rng.getrandbits(62) + 1)
+        identity = LogIdentity("group", self.name, self._rng.getrandbits(62) + 1, self._rng.getrandbits(62) + 1)
         save_hard_state(disk, f"{DIRECTORY}/{HARD_STATE_FILE}", HardState(500, self.name, identity=identity))
         save_epochs(disk, f"{DIRECTORY}/{EPOCH_FILE}", EpochTable([Epoch(500, 0)]))
         self.replace_disk(disk)

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from firearrow.ha.raft.epochs import Epoch, EpochTable
-from firearrow.ha.raft.hard_state import HardState, Identity, load_hard_state, mark_as_seed, mark_for_rejoin, save_hard_state
+from firearrow.ha.raft.hard_state import HardState, LogIdentity, load_hard_state, mark_as_seed, mark_for_rejoin, save_hard_state
 from firearrow.ha.raft.interfaces import RaftLog, Ready
 from firearrow.ha.raft.messages import AppendEntries, AppendResponse, AppendStatus, Probe, RequestVote, TimeoutNow, VoteResponse
 from firearrow.ha.raft.node import RaftNode
@@ -26,7 +26,7 @@ DATA = EpochTable([Epoch(1, 0)])
 
 def member(me: str = "n0", end: int = 0, state: HardState | None = None, *, uninitialised: bool = False) -> Raft:
     """Return a member: with a log of epoch 1 if it has an end, otherwise without data."""
-    state = state or HardState(1 if end else 0, identity=Identity("g", me, OURS if end else 0, 7))
+    state = state or HardState(1 if end else 0, identity=LogIdentity("g", me, OURS if end else 0, 7))
     epochs = DATA if end else EpochTable()
     log = cast(RaftLog, Bytes(end))
     rng = random.Random(1)
@@ -135,7 +135,7 @@ def test_member_among_members_of_another_group_halts_with_its_directory_unchange
 
 def test_founder_that_lost_its_directory_replaces_the_group_of_members_without_data() -> None:
     """It had formed a group with members that never received anything."""
-    raft = member("n1", 0, HardState(1, "n0", identity=Identity("g", "n1", THEIRS, 7)))
+    raft = member("n1", 0, HardState(1, "n0", identity=LogIdentity("g", "n1", THEIRS, 7)))
     assert granted(raft.step("n0", RequestVote(2, 0, 0, group_id=OURS), 10)) == [True]
     assert raft.identity.group_id == OURS
 
@@ -200,7 +200,7 @@ def test_restored_backup_is_detected_by_the_leader_of_the_same_term() -> None:
     raft.step("n1", AppendResponse(2, 50, 50, 2, log_id=1), 2010)
     ready = raft.step("n1", AppendResponse(2, 30, 30, 1, AppendStatus.NEEDS_PROBE, log_id=1), 2020)
     (probe,) = [message for _, message in ready.messages if isinstance(message, Probe)]
-    restored = member("n1", 30, HardState(1, identity=Identity("g", "n1", OURS, 1)))
+    restored = member("n1", 30, HardState(1, identity=LogIdentity("g", "n1", OURS, 1)))
     ready = restored.step("n0", probe, 10)
     assert restored.quarantined
     assert any("has acknowledged its log up to 50 in term 2 and holds it up to 30" in line for line in ready.log_lines)
@@ -220,7 +220,7 @@ def test_directory_marked_for_rejoin_is_quarantined() -> None:
 
 
 def seed() -> Raft:
-    raft = member("n2", 50, HardState(4, identity=Identity("g", "n2", OURS, 9), seed=True))
+    raft = member("n2", 50, HardState(4, identity=LogIdentity("g", "n2", OURS, 9), seed=True))
     raft.tick(2000)
     return raft
 

@@ -218,3 +218,17 @@ def test_reset_moves_the_log_to_another_offset(tmp_path: Path) -> None:
     assert again.queue("T", 0).max_offset == queue.max_offset
     again.close()
     leader.close()
+
+
+def test_discarded_logs_are_moved_aside_and_the_newest_two_are_kept(tmp_path: Path) -> None:
+    follower = member(tmp_path)
+    for number in range(1, 4):
+        follower.confirm(add(follower, b"discarded %d" % number))
+        follower.replica.reset_to(number * SEGMENT)
+        follower.replica.stop_copying()
+        aside = sorted(tmp_path.glob("commitlog.discarded-*"))
+        assert b"discarded %d" % number in b"".join(file.read_bytes() for file in aside[-1].iterdir())
+    assert len(aside) == 2
+    follower.replica.reset_to(9 * SEGMENT)  # an empty log leaves nothing behind
+    assert sorted(tmp_path.glob("commitlog.discarded-*")) == aside
+    follower.close()

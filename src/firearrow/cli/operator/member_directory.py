@@ -14,7 +14,7 @@ from firearrow.store.errors import StoreError
 from firearrow.store.filesystem import Disk, RealDisk
 
 directory_options = options(
-    click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path)),
+    click.argument("directory", type=click.Path(file_okay=False, path_type=Path)),
     output_option,
     *DESTRUCTIVE_OPTIONS,
 )
@@ -47,6 +47,8 @@ def seed(directory: Path, output: str, yes: bool, dry_run: bool) -> int:
 
 def _change(directory: Path, action: str, out: Output, mark: Callable[[Disk, str], HardState | None]) -> int:
     disk = RealDisk()
+    if not directory.is_dir():
+        raise click.ClickException(f"{directory} does not exist")
     try:
         if not out.confirmed(action):
             return SUCCESS

@@ -58,7 +58,7 @@ class DamagedFileError(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LogIdentity:
     """The group and the member that a directory belongs to, and the id of its log."""
 
     group: str = ""
@@ -72,7 +72,7 @@ class HardState:
     term: int = 0
     voted_for: str | None = None
     quarantined: bool = False
-    identity: Identity = Identity()
+    identity: LogIdentity = LogIdentity()
     seed: bool = False
 
     def encode(self) -> bytes:
@@ -103,7 +103,7 @@ class HardState:
         term = values.get("currTerm", "")
         if not term.isdigit() or int(term) > MAX_EPOCH:
             raise ValueError(f"vote file: currTerm is {term!r}, expected 0 to {MAX_EPOCH}")
-        identity = Identity(
+        identity = LogIdentity(
             values.get("group", ""),
             values.get("member", ""),
             int(values.get("groupId", "0"), 16),
@@ -134,19 +134,20 @@ def save_hard_state(disk: Disk, path: str, state: HardState) -> None:
 
 def mark_for_rejoin(disk: Disk, directory: str) -> HardState | None:
     """Quarantine the member whose directory was restored from a backup. Return its state, None if it never had one."""
-    return _change_hard_state(disk, directory, quarantined=True, seed=False)
+    return _change_hard_state(disk, directory, None, quarantined=True)
 
 
 def mark_as_seed(disk: Disk, directory: str) -> HardState | None:
     """Declare the log in a directory, which may be empty, authoritative for members without data. Return its state."""
-    return _change_hard_state(disk, directory, HardState(), quarantined=False, seed=True)
+    return _change_hard_state(disk, directory, HardState(), quarantined=False)
 
 
-def _change_hard_state(disk: Disk, directory: str, default: HardState | None = None, **changes: bool) -> HardState | None:
+def _change_hard_state(disk: Disk, directory: str, default: HardState | None, *, quarantined: bool) -> HardState | None:
+    """Quarantine a member, or make it a seed, which is not quarantined."""
     path = os.path.join(directory, HARD_STATE_FILE)
     state = load_hard_state(disk, path) or default
     if state is not None:
-        state = replace_fields(state, **changes)
+        state = replace_fields(state, quarantined=quarantined, seed=not quarantined)
         save_hard_state(disk, path, state)
     return state
 

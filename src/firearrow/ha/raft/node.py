@@ -22,7 +22,7 @@ from firearrow.ha.raft.hard_state import (
     EPOCH_FILE,
     HARD_STATE_FILE,
     HardState,
-    Identity,
+    LogIdentity,
     id_of_unidentified_group,
     load_epochs,
     load_hard_state,
@@ -83,7 +83,7 @@ class RaftNode:
         saved_state = load_hard_state(self._disk, self._hard_state_path)
         saved_epochs = load_epochs(self._disk, self._epochs_path) or EpochTable()
         is_empty = not saved_epochs.entries and self._log.end_offset == 0
-        identity = self._identify(saved_state, Identity(group, me), directory, rng, is_empty=is_empty)
+        identity = self._identify(saved_state, LogIdentity(group, me), directory, rng, is_empty=is_empty)
         hard_state = replace(saved_state or HardState(), identity=identity)
         uninitialised = is_empty and not identity.group_id and not hard_state.quarantined
         reasons = {
@@ -107,8 +107,8 @@ class RaftNode:
         return hard_state, epochs, uninitialised
 
     def _identify(
-        self, saved: HardState | None, expected: Identity, directory: str, rng: random.Random, *, is_empty: bool
-    ) -> Identity:
+        self, saved: HardState | None, expected: LogIdentity, directory: str, rng: random.Random, *, is_empty: bool
+    ) -> LogIdentity:
         """Return the identity of the directory. StoreError if it belongs to another group or member."""
         if saved is None:
             return replace(expected, log_id=new_id(rng))

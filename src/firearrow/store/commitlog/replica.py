@@ -18,7 +18,7 @@ from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.store.commitlog.log import NOT_DISPATCHED, AppendGroup, CommitLog, IndexInput
 from firearrow.store.commitlog.scan import SCHEDULE_TOPIC, ScanResult, Stop, scan
 from firearrow.store.commitlog.segment import SegmentPreallocator
-from firearrow.store.commitlog.truncation import truncate_log
+from firearrow.store.commitlog.truncation import move_segments_aside, truncate_log
 from firearrow.store.commitlog.unconfirmed import UnconfirmedGroups
 from firearrow.store.consume_queue import ENTRY, UNIT, ConsumeQueue, ConsumeQueues
 from firearrow.store.dispatcher import Dispatcher
@@ -362,12 +362,15 @@ class ReplicaLog:
         self.index_from(self._groups.end_offset)
 
     def reset_to(self, offset: int) -> None:
-        """Delete everything. The log continues at `offset`, where the logs of the other members begin. Durable on return."""
+        """Discard everything. The log continues at `offset`, where the logs of the other members begin. Durable on return.
+
+        The segments are moved to `commitlog.discarded-<time>`: the decision was another member's, and may have been wrong.
+        """
         self.discard_pending()
         self._groups.clear()
         self._durability.rewind(0, self._groups.confirm_offset)
         self._dispatcher.drop_everything()
-        self._log.delete_segments()
+        move_segments_aside(self._log, self._now_ms())
         self._start_empty_log(offset)
         self._new_indexer(offset)
         self._durability.save_mark(self._groups.confirm_offset)

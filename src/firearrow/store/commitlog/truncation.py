@@ -1,5 +1,7 @@
 """Damaged ranges and the tail of the commit log: finding the next valid record, detecting torn ones, truncating.
 
+A log that is replaced as a whole is moved to a directory beside it, of which the newest few are kept.
+
 Truncation deletes no data unseen. Bytes behind the end of the log that are not zero are copied to a separate file before they are
 zeroed. Segments of zeros only were preallocated and never used; they are deleted.
 """
@@ -19,6 +21,8 @@ from firearrow.store.filesystem import WINDOW, ZEROS, Disk, File, last_nonzero
 from firearrow.wire.record import BLANK_BYTES, BLANK_MAGIC_BYTES, FIXED_BYTES_V1, MAGIC_BLANK, RECORD_MAGIC_BYTES, SIZE_AND_MAGIC
 
 SECTOR = 512
+DISCARDED = ".discarded-"
+KEPT_DISCARDED = 2
 _MAGICS = (*RECORD_MAGIC_BYTES, BLANK_MAGIC_BYTES)
 _COMMON = _MAGICS[0][:3]  # shared by both record versions
 
@@ -140,6 +144,34 @@ def truncate_log(log: CommitLog, end: int, directory: str, now_ms: int) -> tuple
         disk.fsync_dir(os.path.dirname(directory))
     disk.fsync_dir(log.directory)
     return saved, first_path
+
+
+def move_segments_aside(log: CommitLog, now_ms: int) -> str | None:
+    """Move all segments to `<commit log>.discarded-<time>`, the newest first. Return that directory, None if the log is empty.
+
+    Durable on return. Older directories of this kind are deleted, except the newest.
+    """
+    disk = log.disk
+    parent, name = os.path.split(log.directory)
+    if log.written_offset == log.min_offset:
+        log.delete_segments()
+        return None
+    prefix = f"{name}{DISCARDED}"
+    earlier = [one for one in disk.listdir(parent) if one.startswith(prefix)]
+    while f"{prefix}{now_ms}" in earlier:
+        now_ms += 1
+    target = os.path.join(parent, f"{prefix}{now_ms}")
+    for old in earlier[: max(len(earlier) + 1 - KEPT_DISCARDED, 0)]:
+        disk.rmtree(os.path.join(parent, old))
+    disk.mkdirs(target)
+    for number in sorted(log.segments, reverse=True):
+        segment = log.segments[number]
+        segment.close()
+        disk.rename(segment.path, os.path.join(target, segment_name(segment.base)))
+        del log.segments[number]
+    disk.fsync_dir(target)
+    log.delete_segments()
+    return target
 
 
 def _save_copy(disk: Disk, file: File, start: int, end: int, path: str) -> None:
