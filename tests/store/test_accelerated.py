@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from typing import Any
+from unittest import mock
 from zlib import crc32
 
 import numpy as np
@@ -13,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.store.accelerated import native
-from firearrow.store.commitlog import log
+from firearrow.store.commitlog import log, verification
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue
 from firearrow.wire import batch
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.message_ids import host_bytes
-from firearrow.wire.record import HEAD, MAGIC_V1
+from firearrow.wire.record import HEAD, MAGIC_V1, Record, encode
 
 if native is None:
     pytest.skip("the C part was not built", allow_module_level=True)
@@ -173,3 +174,35 @@ def test_entries_beyond_the_slots_are_rejected(slots: int, pages: int, start: in
 def test_shared_fields_of_the_wrong_size_are_rejected(same: bytes, topic: bytes) -> None:
     with pytest.raises(ValueError, match="in common"):
         part.batch_records(batch.join([(0, b"x", b"")]), 0, 0, 0, same, topic)
+
+
+hosts = st.sampled_from([(0, HOST), (0x10, bytes(range(20)))])
+record_parts = st.tuples(st.binary(max_size=30), st.binary(max_size=20), hosts, st.sampled_from([1, 2]))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(record_parts, min_size=1, max_size=4), st.data())
+def test_native_verification_equals_python(parts: list[tuple[bytes, bytes, tuple[int, bytes], int]], data: st.DataObject) -> None:
+    records = b""
+    entries = b""
+    for number, (body, properties, (sys_flag, born_host), version) in enumerate(parts):
+        made = encode(
+            Record(
+                "Orders", body, properties, queue_id=3, queue_offset=7 + number, physical_offset=100 + len(records),
+                sys_flag=sys_flag, born_host=born_host, store_host=HOST, version=version,
+            )
+        )  # fmt: skip
+        entries += ENTRY.pack(100 + len(records), len(made), 0)
+        records += made
+    changed, changed_entries = bytearray(records), bytearray(entries)
+    for text in (changed, changed_entries):
+        for _ in range(data.draw(st.integers(0, 2))):
+            text[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    cut = data.draw(st.integers(0, len(records)))
+    for some in (bytes(changed), bytes(changed[:cut])):
+        native_count = verification.count_intact(some, bytes(changed_entries), QUEUE, 7)
+        with mock.patch.object(verification, "native", None):
+            assert verification.count_intact(some, bytes(changed_entries), QUEUE, 7) == native_count
+    if changed == records and changed_entries == entries:
+        assert verification.count_intact(records, entries, QUEUE, 7) == len(parts)
+        assert verification.count_intact(records, entries, QUEUE, 8) == 0

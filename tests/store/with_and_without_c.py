@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from firearrow.store import accelerated
-from firearrow.store.commitlog import log
+from firearrow.store.commitlog import log, verification
 from firearrow.store.key_index import file, index
 
 
@@ -21,6 +21,6 @@ def with_and_without_c(request: pytest.FixtureRequest) -> Iterator[None]:
     if native is None and request.param == "native":
         pytest.skip("native code was not built: no C compiler or no Python.h at installation")
     with ExitStack() as stack:
-        for module in (index, file, log):
+        for module in (index, file, log, verification):
             stack.enter_context(mock.patch.object(module, "native", native))
         yield

@@ -5,6 +5,7 @@
  *   hash_keys(run)      hash, log offset and time of every index entry of messages
  *   put_entries(...)    build entries of an index file and link them into its slots
  *   batch_records(...)  build records and queue entries from the body of a batch send
+ *   count_intact(...)   compare records that were read with their queue entries and checksums
  *
  * Formats: numbers are big-endian. A properties block is name 0x01 value 0x02, repeated; the last nonempty value of a name counts.
  * Lengths from outside are checked before anything is read or written.
@@ -412,6 +413,60 @@ done:
     return result;
 }
 
+/* ---- verification ------------------------------------------------------------------------------------------------------- */
+
+enum { ENTRY_SIZE_AT = 8, AT_CRC = 8, AT_QUEUE_ID = 12, AT_QUEUE_OFFSET = 20, AT_OFFSET = 28, AT_SYS_FLAG = 36, SMALLEST_RECORD = 91 };
+enum { BORN_HOST_V6 = 0x10, STORE_HOST_V6 = 0x20, IPV6_EXTRA_BYTES = 12, MAGIC_V2 = (int)0xDAA320AB };
+
+static uint64_t get_u64(const uint8_t *p) { return (uint64_t)get_u32(p) << 32 | get_u32(p + 4); }
+
+typedef struct { uint32_t queue_id; int64_t queue_offset; Span topic; } Owner;
+
+/* Whether a whole record of `size` bytes belongs at log offset `offset` and, if the owner has a topic, to that queue. */
+static bool is_intact(const uint8_t *p, int64_t size, uint64_t offset, const Owner *owner) {
+    uint32_t magic = get_u32(p + 4), sys_flag = get_u32(p + AT_SYS_FLAG);
+    if (get_u32(p) != size || (magic != (uint32_t)MAGIC_V1 && magic != (uint32_t)MAGIC_V2) || get_u64(p + AT_OFFSET) != offset)
+        return false;
+    int64_t at = HEAD_BYTES + (sys_flag & BORN_HOST_V6 ? IPV6_EXTRA_BYTES : 0) + (sys_flag & STORE_HOST_V6 ? IPV6_EXTRA_BYTES : 0);
+    int64_t width = magic == (uint32_t)MAGIC_V2 ? 2 : 1;
+    if (at + width + 2 > size) return false;
+    int64_t body = (int32_t)get_u32(p + at - 4);
+    if (body < 0 || at + body + width + 2 > size) return false;
+    const uint8_t *topic = p + at + body + width;
+    int64_t topic_length = width == 2 ? topic[-2] << 8 | topic[-1] : topic[-1];
+    int64_t rest = size - (topic - p) - topic_length;
+    if (rest < 2 || rest != 2 + (topic[topic_length] << 8 | topic[topic_length + 1])) return false;
+    if (owner->topic.length
+        && (get_u32(p + AT_QUEUE_ID) != owner->queue_id || (int64_t)get_u64(p + AT_QUEUE_OFFSET) != owner->queue_offset
+            || topic_length != owner->topic.length || memcmp(topic, owner->topic.at, topic_length)))
+        return false;
+    return (crc32_of(p + at, body) & 0x7FFFFFFF) == get_u32(p + AT_CRC);
+}
+
+PyDoc_STRVAR(count_intact_doc,
+    "count_intact(records, entries, queue_id, queue_offset, topic) -> number of intact records before the first damaged one\n\n"
+    "`records` are those of consecutive queue entries, one after the other; the first has `queue_offset`. Without a topic (b\"\")\n"
+    "any queue is accepted.");
+
+static PyObject *count_intact(PyObject *module, PyObject *args) {
+    Py_buffer records, entries, topic;
+    int queue_id;
+    long long queue_offset;
+    if (!PyArg_ParseTuple(args, "y*y*iLy*", &records, &entries, &queue_id, &queue_offset, &topic)) return NULL;
+    const uint8_t *at = records.buf, *end = at + records.len, *entry = entries.buf;
+    Py_ssize_t count = entries.len / QUEUE_ENTRY_BYTES, good = 0;
+    Owner owner = {queue_id, queue_offset, {topic.buf, topic.len}};
+    for (; good < count; good++, entry += QUEUE_ENTRY_BYTES, owner.queue_offset++) {
+        int64_t size = (int32_t)get_u32(entry + ENTRY_SIZE_AT);
+        if (size < SMALLEST_RECORD || size > end - at || !is_intact(at, size, get_u64(entry), &owner)) break;
+        at += size;
+    }
+    PyBuffer_Release(&records);
+    PyBuffer_Release(&entries);
+    PyBuffer_Release(&topic);
+    return PyLong_FromSsize_t(good);
+}
+
 /* ---- module ------------------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
@@ -419,6 +474,7 @@ static PyMethodDef methods[] = {
     {"hash_keys", hash_keys, METH_O, hash_keys_doc},
     {"put_entries", put_entries, METH_VARARGS, put_entries_doc},
     {"batch_records", batch_records, METH_VARARGS, batch_records_doc},
+    {"count_intact", count_intact, METH_VARARGS, count_intact_doc},
     {0},
 };
 

@@ -31,5 +31,7 @@ if TYPE_CHECKING:
             self, body: bytes, queue_id: int, queue_offset: int, offset: int, shared: bytes, topic: bytes, /
         ) -> tuple[bytes, bytes, list[int], list[bytes]] | None: ...
 
+        def count_intact(self, records: bytes, entries: bytes, queue_id: int, queue_offset: int, topic: bytes, /) -> int: ...
+
 
 native: Native | None = load("firearrow.store._native")

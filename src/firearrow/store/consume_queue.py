@@ -69,6 +69,7 @@ class ConsumeQueue:
         "tail",
         "tail_start",
         "topic",
+        "topic_name",
         "topic_piece",
         "written",
     )
@@ -80,6 +81,7 @@ class ConsumeQueue:
         # Topics over 127 bytes need a version 2 record, which has two bytes for the length.
         self.long_topic = len(name) > _TOPIC_LIMIT_V1
         self.plain = plain and not self.long_topic
+        self.topic_name = name
         self.topic_piece = len(name).to_bytes(2 if self.long_topic else 1, "big") + name
         self.base_size = 90 + len(self.topic_piece)  # record size without body and properties, hosts of IPv4
         self.next_offset = 0  # queue offset of the next message
@@ -256,21 +258,22 @@ class QueueFiles:
     def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
         """Read entries from the files. The caller knows that they are written."""
         if count < _READ_AHEAD_MIN:
-            return self._read(queue, offset, count)
+            return self.read_stored(queue, offset, count)
         start, ahead = self._read_ahead.get(queue, _NO_READ_AHEAD)
         at = (offset - start) * UNIT
         size = count * UNIT
         if at < 0 or at + size > len(ahead):
             # Entries in the files do not change. Truncation and deletion also invalidate this cache.
             start, at = offset, 0
-            ahead = self._read(queue, offset, max(count, min(_READ_AHEAD, queue.written - offset)))
+            ahead = self.read_stored(queue, offset, max(count, min(_READ_AHEAD, queue.written - offset)))
             self._read_ahead.pop(queue, None)
             self._read_ahead[queue] = (start, ahead)
             if len(self._read_ahead) > _READ_AHEAD_QUEUES:
                 del self._read_ahead[next(iter(self._read_ahead))]
         return ahead[at : at + size]
 
-    def _read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+    def read_stored(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        """Read entries without keeping more of them in memory."""
         pieces = []
         while count > 0:
             base = offset - offset % self.per_file
@@ -292,6 +295,14 @@ class QueueFiles:
         """Return an entry from the files, visible or not."""
         data = self.read(queue, offset, 1)
         return _unpack(data) if len(data) == UNIT else None
+
+    def rewrite(self, queue: ConsumeQueue, offset: int, entry: bytes) -> None:
+        """Replace a damaged entry in its file."""
+        base = offset - offset % self.per_file
+        path = self._path(queue, base)
+        self._read_ahead.pop(queue, None)
+        self._file(path).pwrite(entry, (offset - base) * UNIT)
+        self.unsynced.add(path)
 
     def flush(self, queue: ConsumeQueue) -> None:
         """Write the visible entries that are only in memory, in the caller's thread."""

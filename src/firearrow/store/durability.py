@@ -64,6 +64,8 @@ class LogDurability:
             if lost:
                 # Keeps the loss visible until the mark is saved again. By then the group has recorded it.
                 self._mark_file.save(GroupMark(max(mark.durable, end + 1), mark.confirmed))
+            elif mark.damaged:  # the scan of the whole log found nothing
+                self._mark_file.save(GroupMark(mark.durable, mark.confirmed))
         self.reset_to(self._sync_recovered(end))
         checkpoint.boot_id = boot_id
         checkpoint.segment_size = self._log.segment_size

@@ -83,8 +83,9 @@ class GroupMarkFile(LazyFile):
     def save_damaged(self) -> None:
         """Record that a record cannot be read. Durable on return."""
         with self._lock:
-            self._write(GroupMark(self.mark.durable, self.mark.confirmed, damaged=True))
-            self.sync()
+            if not self.mark.damaged:
+                self._write(GroupMark(self.mark.durable, self.mark.confirmed, damaged=True))
+                self.sync()
 
     def sync(self) -> None:
         if self._file is not None:

@@ -32,6 +32,7 @@ from firearrow.store.commitlog.replica import FollowError, ReplicaLog
 from firearrow.store.commitlog.segment import SegmentPreallocator
 from firearrow.store.commitlog.unconfirmed import UnconfirmedGroups
 from firearrow.store.consume_queue import ConsumeQueue, ConsumeQueues, QueueFiles, check_directory_name
+from firearrow.store.damage import DamageRegistry
 from firearrow.store.dispatcher import Dispatcher
 from firearrow.store.durability import LogDurability
 from firearrow.store.errors import StoreError
@@ -90,7 +91,8 @@ class MessageStore:
         files = QueueFiles(self.disk, os.path.join(root, "consumequeue"), settings.consume_queue_file_size)
         self._queues = ConsumeQueues(files, plain=len(store_host) == 8)
         self._index = _open_index(settings, self.disk)
-        self.reader = StoreReader(settings, self._log, memory_bytes)
+        self.damage = DamageRegistry(settings, self._log, lambda: self.confirm_offset, self.problems.append, self._log_damaged)
+        self.reader = StoreReader(settings, self._log, self.damage, memory_bytes)
         self._housekeeper = Housekeeper(self._job_failed)
         self._durability = LogDurability(settings, self.disk, self._log, self._housekeeper, elected=elected)
         self._dispatcher = Dispatcher(settings, self.disk, self._queues, self._index, self._sync_for_derived, self._housekeeper)
@@ -159,6 +161,7 @@ class MessageStore:
             self._release()
             raise
         now_ms, confirmed_ms = self._now_ms(), report.last_store_ms or checkpoint.physic_msg_ms
+        self.reader.begin(report.log_end)
         self._groups.begin(report.confirmed, confirmed_ms)
         self._dispatcher.begin(report.confirmed, confirmed_ms, report.table, clean=report.clean, now_ms=now_ms)
         self._retention.begin(now_ms)
@@ -376,6 +379,11 @@ class MessageStore:
         self._durability.sync_to(self.confirm_offset)
 
     # Errors
+
+    def _log_damaged(self) -> None:
+        """Let a member copy its log again: at the next opening it ends before the damage, and the leader sends the rest."""
+        if self._elected:
+            self._durability.mark_damaged()
 
     def _job_failed(self, error: Exception) -> None:
         self.problems.append(f"housekeeping: {type(error).__name__}: {error}")

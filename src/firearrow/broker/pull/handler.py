@@ -14,7 +14,9 @@ A pull is served in three steps.
     OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY               21  PULL_OFFSET_MOVED       the queue's min, its max
     OFFSET_RESET (an operator moved the group)            21  PULL_OFFSET_MOVED       the new offset
 
-A slave answers 20 instead of 19 and 21 while its master is alive, after a short wait, so that the consumer asks the master.
+A slave answers 20 instead of 19 and 21 while its master is alive, after a short wait, so that the consumer asks the master. It
+does the same for messages that are damaged in its own log. Elsewhere damaged messages are skipped: the response has the others,
+or is 20 (MESSAGE_WAS_REMOVING), and nextBeginOffset is behind them.
 
 A pull without an expression is filtered by the subscription of the group's heartbeats (tables/clients.py).
 """
@@ -127,7 +129,7 @@ class PullHandler:
         result = self._read(target, header, header.queue_offset, tag_codes, sql, may_be_part)
         code = _code(result.status, header.queue_offset)
         max_ms = MAX_SUSPEND_MS
-        if self._master_alive is not None and code not in _INSPECTED:
+        if self._master_alive is not None and (code not in _INSPECTED or (result.damaged and self._master_alive())):
             code = ResponseCode.PULL_NOT_FOUND
             if self._master_alive():
                 max_ms = MAX_SUSPEND_AT_SLAVE_MS
@@ -158,7 +160,7 @@ class PullHandler:
             return
         result = self._read(target, header, pull.offset, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
-        if self._master_alive is not None and code not in _INSPECTED:
+        if self._master_alive is not None and (code not in _INSPECTED or (result.damaged and self._master_alive())):
             code, result = self._not_here(result, pull.offset)
         elif (
             code == ResponseCode.PULL_RETRY_IMMEDIATELY
