@@ -15,6 +15,7 @@ hypothesis.settings.load_profile("firearrow")
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     passed = {report.nodeid for report in terminalreporter.stats.get("passed", [])}
-    repeated = {report.nodeid for report in terminalreporter.stats.get("rerun", [])}
-    for nodeid in sorted(repeated & passed):
+    repeated = {report.nodeid: report for report in terminalreporter.stats.get("rerun", [])}
+    for nodeid in sorted(repeated.keys() & passed):
         terminalreporter.write_line(f"FLAKY {nodeid}", yellow=True)
+        terminalreporter.write_line(repeated[nodeid].longreprtext)
