@@ -34,6 +34,7 @@ OTHER_NAMES = {
     "brokerConsumeStats", "brokerStatus", "consumerProgress", "queryMsgByUniqueKey", "statsAll", "topicStatus",
     "maxReconsumeTimes", "msgId", "offsetMsgId", "recallHandle",
     "queueTable",
+    "accessKey", "secretKey",
 }  # fmt: skip
 
 # Keys of Apache's that the pages name because they mean nothing here.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from firearrow.admin import (
+    acls,
     brokers,
     clients,
     cluster,
@@ -23,6 +24,7 @@ from firearrow.admin import (
     topics,
     trace,
     transactions,
+    users,
 )
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.connection.pool import closed_error
@@ -139,6 +141,24 @@ class AdminMethods:
     delete_order_config = AdminMethod(name_servers.delete_order_config)
     wipe_write_permission = AdminMethod(name_servers.wipe_write_permission)
     add_write_permission = AdminMethod(name_servers.add_write_permission)
+
+    create_user = AdminMethod(users.create_user)
+    update_user = AdminMethod(users.update_user)
+    delete_user = AdminMethod(users.delete_user)
+    get_user = AdminMethod(users.get_user)
+    list_users = AdminMethod(users.list_users)
+    copy_user = AdminMethod(users.copy_user)
+    find_user = AdminMethod(users.find_user)
+    users_on = AdminMethod(users.users_on)
+
+    create_acl = AdminMethod(acls.create_acl)
+    update_acl = AdminMethod(acls.update_acl)
+    delete_acl = AdminMethod(acls.delete_acl)
+    get_acl = AdminMethod(acls.get_acl)
+    list_acls = AdminMethod(acls.list_acls)
+    copy_acl = AdminMethod(acls.copy_acl)
+    find_acl = AdminMethod(acls.find_acl)
+    acls_on = AdminMethod(acls.acls_on)
 
     given_up_transactions = AdminMethod(transactions.given_up_transactions)
     resume_check = AdminMethod(transactions.resume_check)

@@ -39,6 +39,8 @@ COMMANDS: Final = {
     ),
     "trace": LazyCommand("operator.trace:trace", "Show the path of a message.", ADMINISTRATION),
     "config": LazyCommand("operator.config:config", "Read and change settings of brokers and name servers.", ADMINISTRATION),
+    "user": LazyCommand("operator.user:user", "List, create, change and delete users.", ADMINISTRATION),
+    "acl": LazyCommand("operator.acl:acl", "List, create, change and delete the permissions of users.", ADMINISTRATION),
     "doctor": LazyCommand("operator.doctor:doctor", "Check a cluster for problems and say how to fix them.", ADMINISTRATION),
     "mqadmin": LazyCommand("mqadmin:mqadmin", "Apache's mqadmin: its subcommands, options and output.", TOOLS),
     "spark": LazyCommand("spark.commands:spark", "Archive, transfer, replay, deduplicate and audit topics.", TOOLS),

@@ -3,6 +3,7 @@
     name servers   they answer and know the same brokers
     addresses      brokers answer at their addresses, and clients on other machines can reach them
     masters        every broker name has a master; an elected group has a majority (elected.py)
+    security       access control and encryption of servers that listen beyond loopback (security.py)
     brokers        disk usage, unflushed bytes, clock, write permission (brokers.py)
     process        of brokers on this machine: open files and memory (local_process.py)
     routes         topics unknown to name servers, brokers without write permission (groups.py)
@@ -17,7 +18,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from firearrow.admin.cluster import BrokerAddress, for_each, list_brokers
-from firearrow.admin.doctor import elected, groups
+from firearrow.admin.doctor import elected, groups, security
 from firearrow.admin.doctor.brokers import check_broker
 from firearrow.admin.doctor.findings import ERROR, NOTE, SEVERITIES, Report
 from firearrow.admin.errors import NotFoundError
@@ -47,6 +48,7 @@ async def examine(client: ClientInstance) -> Report:
             await check_broker(client, report, broker)
         except FirearrowError as error:
             report.add(NOTE, "brokers", broker.name, f"the check failed: {error}")
+    await security.check_name_servers(client, report)
     if any(broker.is_master for broker in reached):
         try:
             await groups.examine_topics(client, report)

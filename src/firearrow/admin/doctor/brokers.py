@@ -8,7 +8,7 @@ from typing import Final
 
 from firearrow.admin.brokers import broker_config, broker_status, decimal
 from firearrow.admin.cluster import BrokerAddress
-from firearrow.admin.doctor import local_process
+from firearrow.admin.doctor import local_process, security
 from firearrow.admin.doctor.findings import ERROR, NOTE, WARNING, Report
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.clock import wall_ms
@@ -48,6 +48,9 @@ async def check_broker(client: ClientInstance, report: Report, broker: BrokerAdd
             WARNING, "brokers", broker.name, f"brokerPermission is {permission}: it rejects messages",
             f"firearrow config set --broker {broker.name} brokerPermission=6",
         )  # fmt: skip
+    security.check_settings(report, broker.name, config)
+    if config.get("authenticationEnabled") == "true":
+        await security.check_credentials(client, report, broker.name, broker.address)
     _check_process(report, broker)
 
 

@@ -20,7 +20,7 @@ import click
 from firearrow.admin.aio import Admin
 from firearrow.cli.arguments import NAMESRV_ADDR, did_you_mean
 from firearrow.cli.command import Group, run_admin
-from firearrow.cli.mqadmin import groups, messages, servers, topics
+from firearrow.cli.mqadmin import auth, groups, messages, servers, topics
 from firearrow.cli.security import SECURITY_OPTIONS
 from firearrow.cli.terminal import Output
 
@@ -54,6 +54,13 @@ _TOPIC = _needs("t", "topic", "topic name")
 _GROUP = _needs("g", "groupName", "group name")
 _CLUSTER = Flag("c", "clusterName", "cluster name")
 _BROKER = Flag("b", "brokerAddr", "broker address")
+_USER = _needs("u", "username", "user name")
+_SUBJECT = _needs("s", "subject", "User:name")
+_ENTRY = (
+    _needs("r", "resources", "resources, separated by commas"), _needs("a", "actions", "actions, separated by commas"),
+    Flag("i", "sourceIp", "addresses, separated by commas"), _needs("d", "decision", "Allow or Deny"),
+)  # fmt: skip
+_COPY = (_needs("f", "fromBroker", "address to copy from"), _needs("t", "toBroker", "address to copy to"))
 
 SUBCOMMANDS: Final[dict[str, Subcommand]] = {
     "updateTopic": Subcommand(topics.update_topic, (
@@ -153,6 +160,28 @@ SUBCOMMANDS: Final[dict[str, Subcommand]] = {
         _needs("i", "msgId", "id that the producer gave"),
         Flag("t", "traceTopic", "topic", default="RMQ_SYS_TRACE_TOPIC"),
     )),
+    "createUser": Subcommand(auth.create_user, (
+        _CLUSTER, _BROKER, _USER, _needs("p", "password", "password"),
+        Flag("t", "userType", "Super or Normal", default="Normal"),
+    )),
+    "updateUser": Subcommand(auth.update_user, (
+        _CLUSTER, _BROKER, _USER, Flag("p", "password", "password"), Flag("t", "userType", "Super or Normal"),
+        Flag("s", "userStatus", "enable or disable"),
+    )),
+    "deleteUser": Subcommand(auth.delete_user, (_CLUSTER, _BROKER, _USER), destructive=True),
+    "getUser": Subcommand(auth.get_user, (_CLUSTER, _BROKER, _USER)),
+    "listUser": Subcommand(auth.list_user, (_CLUSTER, _BROKER, Flag("f", "filter", "part of a name"))),
+    "copyUser": Subcommand(auth.copy_user, (*_COPY, Flag("u", "username", "names, separated by commas"))),
+    "createAcl": Subcommand(auth.create_acl, (_CLUSTER, _BROKER, _SUBJECT, *_ENTRY)),
+    "updateAcl": Subcommand(auth.update_acl, (_CLUSTER, _BROKER, _SUBJECT, *_ENTRY)),
+    "deleteAcl": Subcommand(auth.delete_acl, (
+        _CLUSTER, _BROKER, _SUBJECT, Flag("r", "resources", "resource"), Flag("t", "policyType", "Custom or Default"),
+    ), destructive=True),
+    "getAcl": Subcommand(auth.get_acl, (_CLUSTER, _BROKER, _SUBJECT)),
+    "listAcl": Subcommand(auth.list_acl, (
+        _CLUSTER, _BROKER, Flag("s", "subject", "part of a subject"), Flag("r", "resource", "part of a resource"),
+    )),
+    "copyAcl": Subcommand(auth.copy_acl, (*_COPY, Flag("s", "subjects", "subjects, separated by commas"))),
 }  # fmt: skip
 
 ELSEWHERE: Final = {
