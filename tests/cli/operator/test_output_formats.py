@@ -28,16 +28,18 @@ READ_ONLY = [
     "dlq list", "dlq list g", "dlq show g DEAD", "trace show ID",
     "config get --broker broker-a flush", "config get --name-servers", "config kv-list n", "config kv-get n k", "doctor",
 ]  # fmt: skip
-# Commands that change something, write files, or control the processes of `firearrow up --cluster`.
+# Commands that change something, write files, control the processes of `firearrow up --cluster`, or need users (test_user.py).
 CHANGING = {
     "topic": {"create", "alter", "delete"},
     "group": {"create", "alter", "delete"},
     "message": {"resend", "consume", "recheck"},
     "offset": {"reset", "skip", "clone"},
-    "broker": {"clean", "wipe", "allow"},
+    "broker": {"clean", "wipe", "allow", "rejoin", "seed"},
     "cluster": {"status", "kill", "stop", "start"},
     "dlq": {"resend", "export", "import"},
     "config": {"set", "kv-put", "kv-delete"},
+    "user": {"list", "get", "create", "update", "delete"},
+    "acl": {"list", "get", "create", "update", "delete"},
 }
 NOUNS = [name for name, command in COMMANDS.items() if command.section == ADMINISTRATION or name == "broker"]
 
