@@ -2,7 +2,16 @@ import socket
 
 import pytest
 
-from firearrow.net.address import advertised_ip, bind, bind_pair, format_address, parse_address, parse_address_list, unmapped
+from firearrow.net.address import (
+    advertised_ip,
+    bind,
+    bind_pair,
+    format_address,
+    is_loopback,
+    parse_address,
+    parse_address_list,
+    unmapped,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +76,15 @@ def test_wildcard_is_never_advertised() -> None:
     for wildcard in ("0.0.0.0", "::", ""):
         socket.inet_aton(advertised_ip(wildcard))
         assert advertised_ip(wildcard) != "0.0.0.0"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]", "::ffff:127.0.0.1"])
+def test_loopback_addresses(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example.org", "128.0.0.1", "broker-a", "::ffff:10.0.0.1"]
+)
+def test_addresses_beyond_loopback(host: str) -> None:
+    assert not is_loopback(host)

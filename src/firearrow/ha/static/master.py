@@ -111,7 +111,7 @@ class HaMaster:
         self._peers = PeerLinks(endpoint, link_security(settings), log)
         host = master_host(settings)
         if host != settings.bind_address:
-            log.warning("slaves can connect only from this machine, because they would not be authenticated. %s", REMEDY)
+            log.warning("only slaves on this machine can connect, because they are not authenticated. For others, %s", REMEDY)
         self._listener = _listen(host, settings.ha_listen_port, broker.context.listen_port + 1)
         self.port = self._listener.port
         ip = settings.broker_ip2 or broker.context.address.rpartition(":")[0]
