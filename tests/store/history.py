@@ -15,6 +15,7 @@ from firearrow.store.recovery import RecoveryReport
 from firearrow.store.retention import MovedMin
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import record
+from firearrow.wire.java_hash import tags_code_of
 from tests.store.simdisk import SimulatedDisk
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
@@ -64,7 +65,7 @@ class History:
         key = f"u{self.count}"
         properties = f"UNIQ_KEY\x01{key}\x02TAGS\x01T{self.count % 3}\x02".encode()
         offset = self.store.append(
-            queue, body, properties, self.count % 3,
+            queue, body, properties, tags_code_of(properties),
             flag=self.count, sys_flag=0, born_ms=self.now_ms, born_host=host, store_ms=self.now_ms,
         )  # fmt: skip
         sent.append(self._record(topic, queue_id, len(sent), offset, body, properties, self.count, host))

@@ -9,7 +9,7 @@ skipped: the consumer continues behind it. Every damaged message is reported onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -67,18 +67,45 @@ class DamageRegistry:
         first, last = new[0].queue_offset, new[-1].queue_offset
         numbers = {one.queue_offset for one in new}
         found = {number: entry for number, entry in self._search(queue, first, last) if number in numbers}
-        if found:
-            for number, entry in found.items():
-                queue.files.rewrite(queue, number, entry)
-            self.repaired_entries += len(found)
-            self._on_problem(
-                f"{queue.topic} queue {queue.queue_id}: {len(found)} damaged entries of the consume queue between {min(found)} "
-                f"and {max(found)} were repaired from the commit log"
-            )
+        for number, entry in found.items():
+            queue.files.rewrite(queue, number, entry)
+        self._entries_repaired(queue, found)
         lost = [one for one in new if one.queue_offset not in found]
         if lost:
             self._report(queue, lost)
         return bool(found)
+
+    def replace_entries(self, queue: ConsumeQueue, entries: dict[int, bytes]) -> None:
+        """Replace stored entries that differ from intact records of their queue offsets, unless they refer to others.
+
+        A topic that was deleted and created again has two intact records of a queue offset in the log.
+        """
+        replaced = []
+        for number, entry in entries.items():
+            stored = queue.entry(number)
+            if stored is None or (stored[0] != ENTRY.unpack(entry)[0] and self._is_intact(queue, number, stored)):
+                continue
+            queue.files.rewrite(queue, number, entry)
+            replaced.append(number)
+        self._entries_repaired(queue, replaced)
+
+    def _entries_repaired(self, queue: ConsumeQueue, numbers: Collection[int]) -> None:
+        if numbers:
+            self.repaired_entries += len(numbers)
+            self._on_problem(
+                f"{queue.topic} queue {queue.queue_id}: {len(numbers)} damaged entries of the consume queue between "
+                f"{min(numbers)} and {max(numbers)} were repaired from the commit log"
+            )
+
+    def report_range(self, start: int, end: int) -> None:
+        """Report a part of the log without an intact record, once."""
+        if self.ranges.get(start, -1) < end:
+            self.add_range(start, end)
+            self._on_problem(f"the commit log is damaged from {start} to {end}: the messages there cannot be read")
+
+    @property
+    def damaged_bytes(self) -> int:
+        return sum(end - start for start, end in self.ranges.items())
 
     def add_range(self, start: int, end: int) -> None:
         """Take note of a damaged part of the log."""

@@ -40,6 +40,7 @@ from firearrow.store.filesystem import Disk, Lock, RealDisk
 from firearrow.store.key_index.index import KeyIndex
 from firearrow.store.recovery import RecoveryReport, StoreRecovery
 from firearrow.store.retention import MovedMin, Retention
+from firearrow.store.scrubber import Scrubber
 from firearrow.store.settings import StoreSettings
 from firearrow.store.threads import Housekeeper
 
@@ -101,6 +102,7 @@ class MessageStore:
             settings, self.disk, self._log, self._queues, self._index, self._dispatcher, self._housekeeper, self.problems.append
         )
         self._preallocator = SegmentPreallocator(self._log, self._housekeeper)
+        self.scrubber = Scrubber(settings, self.disk, self._log, self._queues, self.damage, self._housekeeper)
         self.replica = ReplicaLog(
             settings,
             self._log,
@@ -165,6 +167,7 @@ class MessageStore:
         self._groups.begin(report.confirmed, confirmed_ms)
         self._dispatcher.begin(report.confirmed, confirmed_ms, report.table, clean=report.clean, now_ms=now_ms)
         self._retention.begin(now_ms)
+        self.scrubber.begin(now_ms)
         if report.confirmed < report.log_end:
             self.replica.index_from(report.confirmed)
         self._opened = True
@@ -359,6 +362,7 @@ class MessageStore:
         moved = self._retention.check(now_ms, self._durability.flushed_offset)
         if moved:
             self._on_min_moved(moved)
+        self.scrubber.check(now_ms, min(self.reader.recent_from, self._dispatcher.durable_offset))
 
     def delete_expired(self, now_ms: int) -> None:
         """Delete expired files now, at the request of an operator, at any hour."""

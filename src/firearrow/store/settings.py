@@ -53,6 +53,10 @@ class StoreSettings:
     )
     check_crc_on_recover: bool = setting(True, "compare body checksums while recovering", key="checkCRCOnRecover")
 
+    scrub_bytes_per_second: int = setting(
+        _MIB, "bytes of old log verified in the background each second; 0: none", low=0, high=1024 * _MIB, runtime=True
+    )
+
     delete_when: str = setting("04", "hours of the day, separated by ';', at which expired files are deleted", runtime=True)
     file_reserved_time: int = setting(72, "hours to keep commit-log files", low=0, high=24 * 3650, runtime=True)
     disk_max_used_space_ratio: int = setting(

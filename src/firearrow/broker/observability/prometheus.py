@@ -402,6 +402,12 @@ def _storage(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iter
     yield from page.lines("firearrow_log_offset_bytes", "gauge", "Offsets of the commit log", samples)
     yield page.one("firearrow_store_writable", "gauge", "1: messages are taken, 0: they are refused", int(store.writable))
     yield page.one("firearrow_index_behind_messages", "gauge", "Messages whose keys are not indexed yet", store.index_backlog)
+    damage, scrubber = store.damage, store.scrubber
+    yield page.one("firearrow_damaged_messages_total", "counter", "Messages skipped because they are damaged", damage.messages)
+    yield page.one("firearrow_damaged_log_bytes", "gauge", "Bytes of the log that are known to be damaged", damage.damaged_bytes)
+    name = "firearrow_repaired_queue_entries_total"
+    yield page.one(name, "counter", "Damaged queue entries repaired from the log", damage.repaired_entries)
+    yield page.one("firearrow_scrubbed_bytes_total", "counter", "Bytes verified in the background", scrubber.verified_bytes)
     flushes = store.flush_stats
     yield page.one("firearrow_flushes_total", "counter", "Flushes of the commit log", flushes.count)
     yield page.one("firearrow_flush_seconds_total", "counter", "Time that flushes took", flushes.total_ns / 1e9)

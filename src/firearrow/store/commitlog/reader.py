@@ -101,9 +101,10 @@ class StoreReader:
         """Start with a log that other processes have written up to `log_end`."""
         self._opened_end = log_end
 
-    def is_recent(self, offset: int) -> bool:
-        """Return whether this process has written the record at a log offset recently: it need not be verified."""
-        return offset >= self._opened_end and self.confirm_offset - offset <= _RECENT
+    @property
+    def recent_from(self) -> int:
+        """Records from here were written recently by this process. They need not be verified."""
+        return max(self._opened_end, self.confirm_offset - _RECENT)
 
     def get_messages(
         self,
@@ -214,7 +215,7 @@ class StoreReader:
         if magic not in RECORD_MAGICS or size < FIXED_BYTES_V1 or physical_offset_at(data) != offset:
             return None
         data = data[:size] if size <= len(data) else self.read(offset, size)
-        if len(data) != size or not (self.is_recent(offset) or is_intact(data, offset)):
+        if len(data) != size or not (offset >= self.recent_from or is_intact(data, offset)):
             return None
         return data
 
