@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -125,6 +126,68 @@ def test_table_that_cannot_be_copied_is_skipped(pair: Pair, response: Command) -
     pair.copy()
     assert pair.has_topic("Kept")
     assert pair.slave.context.offsets.query("G", "T", 0) == 9
+
+
+def fill_with_the_same_log(pair: Pair, messages: int) -> None:
+    store, now = pair.master.store, 1_700_000_000_000
+    queue = store.queue("Orders", 0)
+    host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+    for number in range(messages):
+        store.append(queue, b"%d" % number * 50, b"", 0, flag=0, sys_flag=0, born_ms=now, born_host=host, store_ms=now)
+    store.write_out()
+    store.confirm(store.flush())
+    pair.slave.store.replica.write_raw(store.read_log(0, store.max_offset), 0)
+    pair.slave.store.replica.index_new_records()
+    pair.slave.store.confirm(pair.slave.store.flush())
+
+
+def overwrite(pair: Pair, offset: int, data: bytes) -> None:
+    store = pair.slave.store
+    path = f"{store.settings.commit_log_dir}/{0:020d}"
+    with closing(store.disk.open(path)) as file:
+        file.pwrite(data, offset)
+
+
+def test_damaged_records_of_a_slave_are_copied_from_its_master(pair: Pair) -> None:
+    fill_with_the_same_log(pair, 10)
+    master, slave = pair.master.store, pair.slave.store
+    whole = master.read_log(0, master.max_offset)
+    entries = [slave.queue("Orders", 0).entry(number) for number in (2, 5)]
+    assert entries[0] is not None
+    assert entries[1] is not None
+    start, end = entries[0][0], entries[1][0] + entries[1][1]
+    overwrite(pair, start, bytes(end - start))
+    slave.damage.report_range(start, end)
+    pair.copy()
+    assert slave.read_log(0, slave.max_offset) == whole
+    assert slave.damage.ranges == {}
+
+
+def test_intact_records_of_a_slave_are_not_replaced(pair: Pair) -> None:
+    fill_with_the_same_log(pair, 3)
+    master, slave = pair.master.store, pair.slave.store
+    entry = slave.queue("Orders", 0).entry(1)
+    assert entry is not None
+    offset, size, _ = entry
+    intact = slave.read_log(offset, size)
+    assert not slave.replica.repair(offset, intact)
+    overwrite(pair, offset + 100, b"?")
+    assert not slave.replica.repair(offset, slave.read_log(offset, size))
+    assert not slave.replica.repair(offset + 1, intact)
+    assert not slave.replica.repair(slave.max_offset, intact)
+    assert slave.replica.repair(offset, intact)
+    assert slave.read_log(0, slave.max_offset) == master.read_log(0, master.max_offset)
+
+
+def test_range_that_the_master_does_not_have_is_given_up(pair: Pair) -> None:
+    fill_with_the_same_log(pair, 3)
+    pair.slave.store.damage.report_range(50, 60)
+    copy = MetadataCopy(pair.host)
+    for _ in range(5):
+        run(copy.copy(cast(Channel, pair.channel)))
+    asked = [fields for code, fields in pair.channel.asked if code == RequestCode.VIEW_MESSAGE_BY_ID]
+    assert len(asked) == 3
+    assert pair.slave.store.damage.ranges == {50: 60}
 
 
 def test_broker_that_became_master_copies_nothing(pair: Pair) -> None:

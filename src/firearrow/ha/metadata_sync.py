@@ -3,6 +3,9 @@
 A copy is a few requests on an ordinary connection. A slave copies every `slaveSyncInterval`, the first time as soon as the master
 is known. A table of the master replaces the slave's, except that consumer offsets are merged. A table that the master does not
 return stays as it is.
+
+With the tables, records that are damaged in the log here are copied from the master, which has the same bytes at the same
+offsets.
 """
 
 from __future__ import annotations
@@ -25,10 +28,13 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request, request_code
 from firearrow.wire.headers.admin import GetAllSubscriptionGroupRequestHeader, GetAllTopicConfigRequestHeader
+from firearrow.wire.headers.client import ViewMessageRequestHeader
 
 CALL_TIMEOUT_MS = 3_000
 _PAGE = 2_000
 _MAX_PAGES = 1_000
+_MAX_REPAIRS = 32  # damaged ranges in one copy
+_REPAIR_ATTEMPTS = 3  # the master may not have the record either
 MAX_INTERVAL_MS = 1_000  # between two copies of a follower
 _LEADER_CHECK_S = 0.1
 
@@ -41,11 +47,12 @@ class MetadataCopy:
 
     def __init__(self, broker: ReplicationHost) -> None:
         self._broker = broker
+        self._repair_attempts: dict[int, int] = {}  # by log offset
 
     async def copy(self, channel: Channel) -> None:
         """Copy every table once. Raises OSError if the master cannot be reached; an invalid table is logged and skipped."""
         tables = (self._topics, self._groups, self._offsets, self._delay_offsets, self._request_modes)
-        for table in (*tables, self._timer_check_point, self._timer_metrics):
+        for table in (*tables, self._timer_check_point, self._timer_metrics, self._damaged_records):
             await _copy_if_possible(table, channel)
 
     async def _topics(self, channel: Channel) -> None:
@@ -111,6 +118,29 @@ class MetadataCopy:
         save = timers.metrics.follow(theirs)
         if save is not None:
             self._broker.context.store.submit(save)
+
+    async def _damaged_records(self, channel: Channel) -> None:
+        ranges = self._broker.context.store.damage.ranges
+        attempts = self._repair_attempts = {start: count for start, count in self._repair_attempts.items() if start in ranges}
+        due = [(start, end) for start, end in ranges.items() if attempts.get(start, 0) < _REPAIR_ATTEMPTS]
+        for start, end in due[:_MAX_REPAIRS]:
+            attempts[start] = attempts.get(start, 0) + 1
+            await self._repair(channel, start, end)
+
+    async def _repair(self, channel: Channel, start: int, end: int) -> None:
+        """Copy the records of a damaged range, as far as the master has them."""
+        store = self._broker.context.store
+        position = start
+        try:
+            while position < end:
+                record = (await self._call(channel, ViewMessageRequestHeader(offset=position))).body
+                if not store.replica.repair(position, record):
+                    return
+                position += len(record)
+        finally:
+            if position > start:
+                store.damage.range_repaired(start, position)
+                log.warning("copied the damaged log from %d to %d from the master", start, position)
 
     async def _call(self, channel: Channel, request: Request) -> Command:
         answer = await channel.call(request, timeout_ms=CALL_TIMEOUT_MS)

@@ -103,6 +103,13 @@ class DamageRegistry:
             self.add_range(start, end)
             self._on_problem(f"the commit log is damaged from {start} to {end}: the messages there cannot be read")
 
+    def range_repaired(self, start: int, end: int) -> None:
+        """Take note that the log in [start, end), the beginning of a damaged range, is intact again."""
+        rest = self.ranges.pop(start, end)
+        if rest > end:
+            self.ranges[end] = rest
+        self._known = {key for key in self._known if not start <= key[3] < end}
+
     @property
     def damaged_bytes(self) -> int:
         return sum(end - start for start, end in self.ranges.items())

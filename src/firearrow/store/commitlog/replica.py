@@ -20,6 +20,7 @@ from firearrow.store.commitlog.scan import SCHEDULE_TOPIC, ScanResult, Stop, sca
 from firearrow.store.commitlog.segment import SegmentPreallocator
 from firearrow.store.commitlog.truncation import move_segments_aside, truncate_log
 from firearrow.store.commitlog.unconfirmed import UnconfirmedGroups
+from firearrow.store.commitlog.verification import is_intact
 from firearrow.store.consume_queue import ENTRY, UNIT, ConsumeQueue, ConsumeQueues
 from firearrow.store.dispatcher import Dispatcher
 from firearrow.store.durability import LogDurability
@@ -339,6 +340,25 @@ class ReplicaLog:
         queues, dispatcher = self._queues, self._dispatcher
         self._indexer = ReplicaIndexer(self._settings, queues.get_or_create, dispatcher.drop_topic, self._note, offset)
         return self._indexer
+
+    # Repair
+
+    def repair(self, offset: int, record: bytes) -> bool:
+        """Replace a damaged record by the one that another broker has at the same offset of the same log. Durable on return.
+
+        Return False, without a change, if the record is not intact, does not belong here, or is intact here. A crash meanwhile
+        leaves a record that is still recognised as damaged.
+        """
+        log = self._log
+        segment = log.segment_at(offset)
+        end = offset + len(record)
+        if segment is None or not log.min_offset <= offset < end <= min(segment.end, self._groups.confirm_offset):
+            return False
+        if not is_intact(record, offset) or is_intact(log.read(offset, len(record)), offset):
+            return False
+        segment.write(record, offset)
+        segment.file.fdatasync()
+        return True
 
     # Truncation, in an elected group
 
