@@ -151,7 +151,7 @@ class AcceptedPeer(asyncio.Protocol):
         elif encrypted is not None and encrypted.getpeercert():
             self._open_plain(b"", None)
         elif not security.allow_unauthenticated:
-            self.refuse("it has no certificate, and peerSecretFile is not set here")
+            self.refuse("it has no certificate, and neither peerSecretFile nor innerClientAuthenticationCredentials is set here")
         else:
             self._links.warn_unauthenticated(self._peer)
             self._open_plain(b"", None)
