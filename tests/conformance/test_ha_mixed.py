@@ -109,11 +109,21 @@ def compare(master: tuple[str, Path], slave: tuple[str, Path], note: Callable[[]
         assert pull_all(slave[0], queue_id) == records, note()
 
 
-def test_apaches_slave_follows_our_master(tmp_path: Path, processes: list[Process]) -> None:
+def settings_of_ours(directory: Path, *, authenticates: bool) -> dict[str, str]:
+    """Return settings of a broker that authenticates its peers, but accepts Apache's, or that does not."""
+    if not authenticates:
+        return SETTINGS
+    secret = directory / "secret"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    return {**SETTINGS, "peerSecretFile": str(secret), "haAllowUnauthenticated": "true"}
+
+
+@pytest.mark.parametrize("authenticates", [False, True])
+def test_apaches_slave_follows_our_master(tmp_path: Path, processes: list[Process], authenticates: bool) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     namesrv_process, namesrv = servers.start_firearrow_namesrv(tmp_path)
     processes.append(namesrv_process)
-    process, master = servers.start_firearrow_broker(ours, namesrv, SETTINGS)
+    process, master = servers.start_firearrow_broker(ours, namesrv, settings_of_ours(tmp_path, authenticates=authenticates))
     processes.append(process)
     send(master, range(400))
     slave_process, slave = servers.start_apache_broker(theirs, namesrv, {**SETTINGS, "brokerRole": "SLAVE", "brokerId": "1"})
@@ -128,14 +138,16 @@ def test_apaches_slave_follows_our_master(tmp_path: Path, processes: list[Proces
     assert connection["slaveAckOffset"] == end_of_log(master)
 
 
-def test_our_slave_follows_apaches_master(tmp_path: Path, processes: list[Process]) -> None:
+@pytest.mark.parametrize("authenticates", [False, True])
+def test_our_slave_follows_apaches_master(tmp_path: Path, processes: list[Process], authenticates: bool) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     namesrv_process, namesrv = servers.start_firearrow_namesrv(tmp_path)
     processes.append(namesrv_process)
     process, master = servers.start_apache_broker(theirs, namesrv, {**SETTINGS, "brokerRole": "ASYNC_MASTER"})
     processes.append(process)
+    own = settings_of_ours(tmp_path, authenticates=authenticates)
     slave_process, slave = servers.start_firearrow_broker(
-        ours, namesrv, {**SETTINGS, "brokerRole": "SLAVE", "brokerId": "1", "slaveSyncInterval": "500"}
+        ours, namesrv, {**own, "brokerRole": "SLAVE", "brokerId": "1", "slaveSyncInterval": "500"}
     )
     processes.append(slave_process)
     send(master, range(800))
