@@ -1,7 +1,7 @@
 """Users of brokers and name servers (ACL 2.0).
 
 Every server has its own users. Our brokers copy them to their replicas. Apache's do not: `replicas=True` changes slaves too. Our
-name servers have users as well (`name_servers=True`); Apache's have none.
+name servers have users as well if they check signatures; Apache's have none.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import orjson
 from firearrow.admin.cluster import for_each, list_brokers, masters
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.errors import BrokerError
 from firearrow.wire.bodies.auth import UserInfo
 from firearrow.wire.body_schema import Body
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.headers.auth import (
     CreateUserRequestHeader,
@@ -32,7 +34,7 @@ HIDDEN_PASSWORD: Final = "******"
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserEntry:
     """A user as some servers know it. Servers that know it differently have an entry of their own."""
 
     username: str
@@ -42,7 +44,7 @@ class User:
 
 
 class Servers(TypedDict, total=False):
-    """The choice of servers; by default the masters of all brokers.
+    """The choice of servers; by default the masters of all brokers, and the name servers that check signatures.
 
     cluster        the masters of a cluster
     broker         the master of a broker name, or the broker at an address
@@ -57,7 +59,7 @@ class Servers(TypedDict, total=False):
 
 
 async def server_addresses(client: ClientInstance, **servers: Unpack[Servers]) -> list[str]:
-    """Return the addresses of the chosen servers, those of masters first."""
+    """Return the addresses of the chosen servers: masters, slaves, name servers."""
     cluster, broker = servers.get("cluster"), servers.get("broker")
     if servers.get("name_servers"):
         return list(client.options.name_servers)
@@ -67,7 +69,21 @@ async def server_addresses(client: ClientInstance, **servers: Unpack[Servers]) -
         found = await list_brokers(client, cluster=cluster, broker=broker)
     else:
         found = await masters(client, cluster, broker)
-    return [one.address for one in sorted(found, key=lambda one: (not one.is_master, one))]
+    addresses = [one.address for one in sorted(found, key=lambda one: (not one.is_master, one))]
+    if cluster is None and broker is None:
+        addresses += [address for address in client.options.name_servers if await _has_users(client, address)]
+    return list(dict.fromkeys(addresses))
+
+
+async def _has_users(client: ClientInstance, name_server: str) -> bool:
+    """Return whether a name server has users. Apache's do not know the request; ours reject it unless they check signatures."""
+    try:
+        await users_on(client, name_server)
+    except BrokerError as error:
+        if error.code not in (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR):
+            raise
+        return False
+    return True
 
 
 async def create_user(
@@ -116,7 +132,7 @@ async def users_on(client: ClientInstance, address: str, like: str | None = None
     return [UserInfo.from_json(one) for one in loads(body)] if body else []
 
 
-async def list_users(client: ClientInstance, *, like: str | None = None, **servers: Unpack[Servers]) -> list[User]:
+async def list_users(client: ClientInstance, *, like: str | None = None, **servers: Unpack[Servers]) -> list[UserEntry]:
     """Return the users of all servers, without their passwords."""
     addresses = await server_addresses(client, **servers)
     known: dict[tuple[str, str, str], list[str]] = {}
@@ -124,10 +140,10 @@ async def list_users(client: ClientInstance, *, like: str | None = None, **serve
         for user in users:
             key = (user.username or "", user.user_type or "", user.user_status or "")
             known.setdefault(key, []).append(address)
-    return [User(*key, tuple(on)) for key, on in sorted(known.items())]
+    return [UserEntry(*key, tuple(on)) for key, on in sorted(known.items())]
 
 
-async def get_user(client: ClientInstance, username: str, **servers: Unpack[Servers]) -> list[User]:
+async def get_user(client: ClientInstance, username: str, **servers: Unpack[Servers]) -> list[UserEntry]:
     """Return a user; several entries if servers know it differently. Raises NotFoundError if none knows it."""
     found = [user for user in await list_users(client, like=username, **servers) if user.username == username]
     if not found:

@@ -24,7 +24,7 @@ user = Group("user")
 
 name_argument = click.argument("username", metavar="NAME")
 server_options = options(
-    click.option("--cluster", type=CLUSTER, help="Only brokers of this cluster.  [default: all brokers]"),
+    click.option("--cluster", type=CLUSTER, help="Only brokers of this cluster.  [default: all servers]"),
     click.option("--broker", type=BROKER, help="Only this broker, by name or address."),
     click.option("--name-servers", is_flag=True, help="The name servers instead of brokers."),
 )
