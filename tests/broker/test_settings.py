@@ -11,7 +11,16 @@ from firearrow.store.settings import StoreSettings
 
 OURS = [
     "slaveSyncInterval",
+    "peerSecretFile",
+    "peerUseTLS",
+    "haAllowUnauthenticated",
+    "allowUnauthenticatedPeers",
     "standInEnable",
+    "maxTopics",
+    "maxQueues",
+    "maxQueuesPerTopic",
+    "maxGroups",
+    "maxQueueLocks",
     "idempotentProducerMaxNum",
     "idempotentProducerWindow",
     "deduplicateUniqKeyWindowMs",

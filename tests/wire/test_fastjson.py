@@ -155,3 +155,11 @@ def test_configuration_files_look_like_apaches() -> None:
         '\t"offsetTable":{\n\t\t"T@G":{\n\t\t\t0:1250,\n\t\t\t1:151\n\t\t}\n\t},\n\t"positions":[82,65]\n}'
     )
     assert fastjson.dumps_pretty({"t": ObjectMap([({"q": 0}, 1)])}) == b'{\n\t"t":{\n\t\t{"q":0}:1\n\t}\n}'
+
+
+def test_long_text_is_read_only_if_it_is_standard_json() -> None:
+    standard = b'{"a":[' + b"1," * 50_000 + b"1]}"
+    assert len(fastjson.loads(standard, max_tolerant_bytes=1_000)["a"]) == 50_001
+    with pytest.raises(ProtocolError, match="at most 1000"):
+        fastjson.loads(b"{'a':[" + b"1," * 1_000 + b"]}", max_tolerant_bytes=1_000)
+    assert len(fastjson.loads(b"{'a':[" + b"1," * 1_000 + b"]}")["a"]) == 1_000

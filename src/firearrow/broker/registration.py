@@ -33,6 +33,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
+from firearrow.wire.body_schema import EncodedEntries
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers.namesrv import (
@@ -103,6 +104,7 @@ class Registration:
         self.permission = permission
         self.on_order_config = on_order_config
         self.on_master = on_master
+        self._encoded = EncodedEntries()
         self._sessions = [NameServerSession(self, address) for address in namesrv_addrs]
 
     async def start(self) -> None:
@@ -158,7 +160,13 @@ class Registration:
         permission = self.permission()
         if permission & PERM_READ_WRITE != PERM_READ_WRITE:
             topics = {name: replace(config, perm=config.perm & permission) for name, config in topics.items()}
-        return RegisterBrokerBody(topic_config_table=dict(topics), data_version=version).encode()
+            return RegisterBrokerBody(topic_config_table=dict(topics), data_version=version).encode()
+        if len(topics) == 1:
+            return RegisterBrokerBody(topic_config_table=dict(topics), data_version=version).encode()
+        # Most topics are as they were at the last registration, and encoding one costs about 10 us.
+        table = RegisterBrokerBody(data_version=version).to_json()
+        table["topicConfigSerializeWrapper"]["topicConfigTable"] = self._encoded.joined(topics)
+        return fastjson.dumps(table)
 
 
 class _Wait:

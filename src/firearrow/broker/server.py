@@ -299,7 +299,6 @@ class Broker:
             on_master=self._registered,
         )
         stats, replies = BrokerStats(settings.broker_cluster_name, now), PendingReplies()
-        self.long_polling = LongPolling(loop.call_soon)
         self.flow, self.commit = self._make_commit(store, replies, stats)
         writer = InternalWriter(store, stats, self.commit.schedule_commit)
         delay = DelayService(parse_delay_levels(settings.message_delay_level), store, writer)
@@ -314,7 +313,7 @@ class Broker:
             groups=groups,
             offsets=OffsetTable(version_step=settings.consumer_offset_update_version_step),
             clients=ClientTable(expiry_ms=settings.channel_expired_timeout),
-            locks=QueueLocks(),
+            locks=QueueLocks(max_locks=lambda: settings.max_queue_locks),
             stats=stats,
             request_modes=RequestModes(config.saver("messageRequestMode.json")),
             deferral=DeferralRouter(writer, delay, timers),
@@ -356,6 +355,7 @@ class Broker:
 
     def _make_commit(self, store: MessageStore, replies: PendingReplies, stats: BrokerStats) -> tuple[FlowControl, GroupCommit]:
         settings, call_soon = self.settings, asyncio.get_running_loop().call_soon
+        self.long_polling = LongPolling(call_soon)
         busy_poller = None
         if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
             busy_poller = BusyPoller(call_soon, settings.stay_awake_micros)

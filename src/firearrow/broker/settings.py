@@ -137,6 +137,17 @@ class BrokerSettings(AuthSettings):
 
     # Topics and groups.
     auto_create_topic_enable: bool = setting(True, "sending to an unknown topic creates it", runtime=True)
+    max_topics: int = setting(
+        50_000, "topics that clients can create, with those that exist", low=1, high=10_000_000, runtime=True
+    )
+    max_queues: int = setting(500_000, "queues of all topics together", low=1, high=100_000_000, runtime=True)
+    max_queues_per_topic: int = setting(
+        1_024, "read or write queues of a topic; existing topics may have more", low=1, high=65_535, runtime=True
+    )
+    max_groups: int = setting(
+        20_000, "consumer groups that clients can create, with those that exist", low=1, high=10_000_000, runtime=True
+    )
+    max_queue_locks: int = setting(100_000, "locks of orderly consumers", low=1, high=10_000_000, runtime=True)
     default_topic_queue_nums: int = setting(8, "queues of TBW102, the template of created topics", low=1, high=65_535)
     cluster_topic_enable: bool = setting(True, "the topic named as the cluster may be used")
     broker_topic_enable: bool = setting(True, "the topic named as the broker may be used")

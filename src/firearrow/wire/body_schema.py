@@ -19,10 +19,12 @@ Apache's library does it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Self, Union, get_args, get_origin, get_type_hints
+
+import orjson
 
 from firearrow.wire.errors import ProtocolError, shown
 from firearrow.wire.fastjson import ObjectMap
@@ -98,6 +100,31 @@ class _Member:
     required: bool
     read: Reader
     write: Writer
+
+
+class EncodedEntries:
+    """The JSON texts of the entries of a map, each encoded once. A value that changes is replaced, never modified."""
+
+    def __init__(self, encode: Callable[[str, Any], bytes] | None = None) -> None:
+        self._encode = encode or _encode_entry
+        self._known: dict[str, tuple[Any, bytes]] = {}
+
+    def texts(self, entries: Mapping[str, Any]) -> list[bytes]:
+        """Return `"name":value` of every entry."""
+        before, known = self._known, {}
+        for name, value in entries.items():
+            found = before.get(name)
+            known[name] = found if found is not None and found[0] is value else (value, self._encode(name, value))
+        self._known = known
+        return [text for _, text in known.values()]
+
+    def joined(self, entries: Mapping[str, Any]) -> orjson.Fragment:
+        """Return the map as compact JSON."""
+        return orjson.Fragment(b"{%b}" % b",".join(self.texts(entries)))
+
+
+def _encode_entry(name: str, value: Body) -> bytes:
+    return orjson.dumps(name) + b":" + orjson.dumps(value.to_json())
 
 
 class _WrongType(Exception):  # noqa: N818 (internal; callers see a ProtocolError)

@@ -8,7 +8,8 @@ does.
     object key     the whole map becomes an `ObjectMap`, a list of (key, value) pairs
 
 `loads` gives a value or a ProtocolError for any bytes at all. Standard JSON is read by orjson; only what that refuses is read by
-the slower reader below, which is limited in depth.
+the slower reader below, which is limited in depth. It takes about 1 us per character, so servers limit the size of requests that
+need it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import orjson
 from firearrow.wire.errors import ProtocolError
 
 MAX_DEPTH: Final = 64
+MAX_TOLERANT_REQUEST: Final = 32 * 1024  # bytes of a request's body that is not standard JSON
+MAX_TOLERANT: Final = 64 * 1024 * 1024
 _MAX_DIGITS: Final = 400  # of a number; no double needs more, and int() of more would cost
 
 
@@ -28,10 +31,14 @@ class ObjectMap(list[tuple[dict[str, Any], Any]]):
     """A map whose keys are objects, in order."""
 
 
-def loads(text: bytes | bytearray | memoryview | str) -> Any:
+def loads(text: bytes | bytearray | memoryview | str, *, max_tolerant_bytes: int = MAX_TOLERANT) -> Any:
+    """Parse a text, which must not be longer than `max_tolerant_bytes` unless it is standard JSON."""
     try:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, UnicodeEncodeError) as error:
+        if len(text) > max_tolerant_bytes:
+            limit = f"and with {len(text)} bytes too long for Apache's dialect (at most {max_tolerant_bytes})"
+            raise ProtocolError(f"text that is not standard JSON ({error}), {limit}") from None
         if isinstance(text, str):
             source = text
         else:
@@ -108,7 +115,7 @@ _HEX4 = re.compile(r"[0-9a-fA-F]{4}").match
 _ESCAPES: Final = {
     '"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0",
 }  # fmt: skip
-_WORDS: Final = (("true", True), ("false", False), ("null", None))
+_WORDS: Final[dict[str, tuple[str, bool | None]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 
 class _Reader:
@@ -136,7 +143,8 @@ class _Reader:
             return self._array(depth)
         if first == '"' or first == "'":
             return self._string(first)
-        for word, value in _WORDS:
+        if first in _WORDS:
+            word, value = _WORDS[first]
             if self.text.startswith(word, self.at):
                 self.at += len(word)
                 return value
@@ -157,9 +165,10 @@ class _Reader:
                 name = self._string(first) if first in _PLAIN else str(self._number())
                 self._expect(":")
                 entries[name] = self._value(depth + 1)
-            if self._peek() == ",":
+            follows = self._peek()
+            if follows == ",":
                 self.at += 1
-            elif self._peek() != "}":
+            elif follows != "}":
                 raise self._fault("no comma or closing brace after a map entry")
         self.at += 1
         if pairs and entries:
@@ -171,9 +180,10 @@ class _Reader:
         items = []
         while self._peek() != "]":
             items.append(self._value(depth + 1))
-            if self._peek() == ",":
+            follows = self._peek()
+            if follows == ",":
                 self.at += 1
-            elif self._peek() != "]":
+            elif follows != "]":
                 raise self._fault("no comma or closing bracket after a list item")
         self.at += 1
         return items
@@ -222,7 +232,7 @@ class _Reader:
         if len(digits) > _MAX_DIGITS:
             raise self._fault(f"a number of {len(digits)} digits")
         self.at = found.end()
-        if found.group(1) is None and found.group(2) is None:
+        if found.lastindex is None:  # neither a fraction nor an exponent
             return int(digits)
         number = float(digits)
         if number in (float("inf"), float("-inf")):
@@ -231,6 +241,9 @@ class _Reader:
 
     def _peek(self) -> str:
         """The next character that is not a space, without taking it; empty at the end."""
+        first = self.text[self.at : self.at + 1]
+        if first > " ":  # the usual case, without a search
+            return first
         space = _SPACE(self.text, self.at)
         assert space is not None, "the pattern matches the empty string"
         self.at = space.end()

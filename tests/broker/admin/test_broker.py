@@ -9,6 +9,7 @@ import pytest
 from firearrow.config.apache_keys import APACHE_KEYS
 from firearrow.config.properties_file import parse_properties
 from firearrow.wire import fastjson
+from firearrow.wire.codes import ResponseCode
 from tests.broker import captures
 from tests.broker.kit import T0, Kit, body_of
 
@@ -138,3 +139,9 @@ def test_request_modes(kit: Kit) -> None:
     assert kit.ask(401, wish | {"mode": "PUSH"}).code == 29
     assert kit.ask(401, wish | {"topic": "Nope"}).code == 17
     assert kit.ask(401, wish | {"topic": "%RETRY%G"}).code == 16
+
+
+def test_long_list_of_settings_is_rejected_unread(kit: Kit) -> None:
+    answer = kit.ask(25, body=b"k=v\n" * 100_000)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "65536" in (answer.remark or "")

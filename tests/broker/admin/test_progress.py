@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from pathlib import Path
 from typing import Any
 
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.client import QueueBody
+from firearrow.wire.bodies.topic import TopicConfig
 from firearrow.wire.java_hash import tags_code
 from tests.broker import captures
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import ADDRESS, T0, Kit, body_of
+from tests.broker.running import broker, client
+from tests.support.waiting import run
 
 
 def commit(kit: Kit, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -138,3 +144,34 @@ def test_entries_of_a_queue(kit: Kit) -> None:
     assert "is not exist" in (beyond.remark or "")
     assert kit.ask(321, topic="T", queueId=7, index=0, count=5).code == 1
     assert body_of(kit.ask(321, topic="T", queueId=0, index=0, count=-1))["queueData"] == []
+
+
+def test_a_topic_named_repeatedly_is_counted_once(kit: Kit) -> None:
+    kit.topic("T", 1_000)
+    started = time.process_time()
+    body = body_of(kit.ask(208, consumerGroup="G", topicList=";".join(["T"] * 5_000)))
+    assert len(body["offsetTable"]) == 1_000
+    assert time.process_time() - started < 3.0
+
+
+def test_progress_of_very_many_queues_is_rejected(kit: Kit) -> None:
+    kit.settings.max_queues_per_topic = 65_535
+    for name in "abcd":
+        kit.topic(name, 60_000)
+    answer = kit.ask(208, consumerGroup="G", topicList="a;b;c;d")
+    assert "240000 queues; 200000 is the maximum" in (answer.remark or "")
+
+
+def test_progress_of_many_queues_is_computed_in_slices(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, max_queues_per_topic=65_535) as running, client(running) as admin, client(running) as other:
+            running.context.topics.update(TopicConfig(topic_name="Big", read_queue_nums=20_000), T0)
+            waiting = [asyncio.ensure_future(admin.call(208, {"consumerGroup": "G", "topic": "Big"})) for _ in range(3)]
+            await asyncio.sleep(0)
+            await admin.call(999_999)  # answered after the first slice of each
+            await other.call(999_999)
+            assert not any(answer.done() for answer in waiting)
+            for answer in waiting:
+                assert len(fastjson.loads((await answer).body)["offsetTable"]) == 20_000
+
+    run(story())

@@ -53,3 +53,18 @@ def test_invalid_body_is_rejected_with_the_name_of_the_request(code: int, body: 
         read_body(Command(code, body=body), _wrong)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert refused.value.remark.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b'{"a":"' + b"x" * 1024 * 1024 + b'"}', "bytes; 1048576 is the maximum"),
+        (b"[" + b"{}," * 60_000 + b"{}]", "elements; 50000 is the maximum"),
+        (b"{'a':[" + b"1," * 20_000 + b"]}", "too long for Apache's dialect"),
+    ],
+    ids=["long", "many elements", "long and not standard JSON"],
+)
+def test_body_that_takes_long_to_decode_is_rejected(body: bytes, problem: str) -> None:
+    with pytest.raises(Refused, match=problem) as caught:
+        read_body(Command(RequestCode.HEART_BEAT, body=body), lambda value: value)
+    assert caught.value.code == ResponseCode.INVALID_PARAMETER

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.clients import ClientTable, ToTell
+from firearrow.broker.tables.groups import GroupTable
 from firearrow.net.connection import Connection
+from firearrow.wire import fastjson
 from firearrow.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command
 from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import Kit
 
 TAG_A, TAG_B = 2598919, 2598920
 
@@ -269,3 +277,43 @@ def test_another_connection_does_not_take_over_the_client_id_of_a_consumer() -> 
     found = group.find("c")
     assert found is not None
     assert found.conn is second
+
+
+def test_a_heartbeat_with_too_many_groups_creates_none(kit: Kit) -> None:
+    """A new group costs about 100 us and creates a topic. Other clients wait meanwhile."""
+    conn = FakeConnection()
+    known = set(kit.context.groups.all())
+    answer = _heartbeat(kit, conn, [f"G{number}" for number in range(1_001)])
+    assert (answer.code, set(kit.context.groups.all())) == (ResponseCode.INVALID_PARAMETER, known)
+    assert "1001 groups; 1000 is the maximum" in (answer.remark or "")
+
+    assert _heartbeat(kit, conn, [f"G{number}" for number in range(900)]).code == ResponseCode.SUCCESS
+    assert _heartbeat(kit, conn, [f"G{number}" for number in range(900)]).code == ResponseCode.SUCCESS
+    more = _heartbeat(kit, conn, [f"H{number}" for number in range(200)])  # on the same connection
+    assert "1100 groups" in (more.remark or "")
+
+
+def test_subscriptions_of_a_connection_are_limited(kit: Kit) -> None:
+    conn = FakeConnection()
+    topics = [f"T{number}" for number in range(6_000)]
+    assert [_heartbeat(kit, conn, [group], topics).code for group in "abcc"] == [0, 0, 0, 0]
+    assert "24000 subscriptions" in (_heartbeat(kit, conn, ["d"], topics).remark or "")
+
+
+def test_groups_are_rendered_for_their_file_when_it_is_written() -> None:
+    """Rendering takes most of the time for a new group, and the file is written in the background."""
+    rendered: list[bytes] = []
+    waiting: list[Callable[[], None]] = []
+    groups = GroupTable(BrokerSettings(), lambda table: rendered.append(fastjson.dumps_pretty(table)), submit=waiting.append)
+    for number in range(1_000):
+        groups.find_or_create(f"G{number}", 1)
+    assert (len(waiting), rendered) == (1, [])
+    waiting[0]()
+    assert b"G999" in rendered[0]
+
+
+def _heartbeat(kit: Kit, conn: FakeConnection, groups: list[str], topics: Sequence[str] = ()) -> Command:
+    subscriptions = [{"topic": topic, "subString": "*"} for topic in topics]
+    consumers = [{"groupName": group, "subscriptionDataSet": subscriptions} for group in groups]
+    body = json.dumps({"clientID": "c", "consumerDataSet": consumers, "producerDataSet": []})
+    return kit.ask(RequestCode.HEART_BEAT, body=body.encode(), conn=conn)

@@ -120,3 +120,16 @@ def test_files_of_older_versions_lack_fields_and_are_read() -> None:
     )
     assert groups.find("G") == SubscriptionGroupConfig("G", retry_max_times=4)
     assert groups.data_version.counter == 3
+
+
+def test_no_more_groups_than_max_groups_are_created() -> None:
+    groups = table(max_groups=1)
+    assert groups.find_or_create("One", NOW) is not None
+    assert groups.find_or_create("Two", NOW) is None
+    with pytest.raises(Refused, match="maxGroups is 1"):
+        groups.must_find("Two", NOW)
+    with pytest.raises(Refused, match="maxGroups is 1"):
+        groups.update(SubscriptionGroupConfig(group_name="Two"), NOW)
+    groups.update(SubscriptionGroupConfig(group_name="One", consume_enable=False), NOW)
+    groups.delete("One", NOW)
+    assert groups.find_or_create("Two", NOW) is not None

@@ -327,3 +327,36 @@ def test_invalid_attribute_changes_are_rejected(current: dict[str, str] | None, 
         alter_attributes(current, wish)
     assert caught.value.code == 1
     assert named in caught.value.remark
+
+
+def test_sends_create_no_more_topics_than_max_topics() -> None:
+    story = Story().started()
+    story.settings.max_topics = len(story.topics.all()) + 1
+    story.topics.create_in_send("One", "TBW102", 4, NOW)
+    with pytest.raises(Refused, match="maxTopics="):
+        story.topics.create_in_send("Two", "TBW102", 4, NOW)
+    with pytest.raises(Refused, match="maxTopics="):
+        story.topics.update(TopicConfig(topic_name="Two"), NOW)
+    with pytest.raises(Refused, match="maxTopics="):
+        story.topics.update_all([TopicConfig(topic_name="One"), TopicConfig(topic_name="Two")], NOW)
+    story.topics.update(TopicConfig(topic_name="One", perm=4), NOW)  # a known topic may change
+    story.topics.ensure("%RETRY%G", 1, 6, NOW)  # limited by the number of groups
+    assert story.topics.delete("One", NOW)
+    assert story.topics.delete("%RETRY%G", NOW)
+    story.topics.create_in_send("Two", "TBW102", 4, NOW)
+
+
+def test_topics_have_no_more_queues_than_the_limits() -> None:
+    story = Story().started()
+    with pytest.raises(Refused, match="expected 0 to 1024"):
+        story.topics.update(TopicConfig(topic_name="T", read_queue_nums=1_025), NOW)
+    story.settings.max_queues_per_topic = 2_000
+    story.topics.update(TopicConfig(topic_name="T", read_queue_nums=1_025), NOW)
+    story.settings.max_queues_per_topic = 10
+    story.topics.update(TopicConfig(topic_name="T", read_queue_nums=1_000), NOW)  # it has more
+    story.settings.max_queues = 100
+    with pytest.raises(Refused, match="maxQueues="):
+        story.topics.create_in_send("Other", "TBW102", 4, NOW)
+    story.topics.delete("T", NOW)
+    story.settings.max_queues = 5_000
+    story.topics.create_in_send("Other", "TBW102", 4, NOW)

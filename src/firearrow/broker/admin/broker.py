@@ -33,6 +33,7 @@ log = logging.getLogger("firearrow.broker")
 VERSION_NAME = "V5_5_0"  # the release whose protocol is spoken
 BLACK_LIST = frozenset(("brokerConfigPath", "configBlackList"))  # Apache's settings
 _MAX_CHANGES = 1_000
+_MAX_BODY_BYTES = 65_536
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
@@ -153,6 +154,9 @@ def runtime_info(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _read_wish(request: Command) -> dict[str, str]:
+    if len(request.body) > _MAX_BODY_BYTES:
+        remark = f"the body has {len(request.body)} bytes; expected at most {_MAX_BODY_BYTES}"
+        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
     try:
         wish = parse_properties(request.body.decode())
     except ValueError as error:

@@ -23,6 +23,7 @@ from firearrow.wire.message_ids import parse_offset_msg_id
 
 CALL_TIMEOUT_MS = 10_000
 STATUS_TIMEOUT_MS = 5_000
+MAX_STATUS_BYTES = 128 * 1024  # of offsets with queues as keys, which are slow to read
 STATUS_VERSION = 28  # V3_0_7_SNAPSHOT: the first client that answers 221
 RUNNING_INFO_VERSION = 62  # V3_1_8_SNAPSHOT: the first that answers 307 and 309
 
@@ -82,7 +83,7 @@ def _collect_status(broker: BrokerContext, conn: Connection, request: Command, a
         nonlocal left
         if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
             with contextlib.suppress(ValueError):
-                body = fastjson.loads(answer.body)
+                body = fastjson.loads(answer.body, max_tolerant_bytes=MAX_STATUS_BYTES)
                 if isinstance(body, dict):
                     table[client_id] = body.get("messageQueueTable") or {}
         left -= 1

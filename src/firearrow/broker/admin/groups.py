@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
+from firearrow.broker.requests.responses import Refused, check_list, done, json_answer, read_body
 from firearrow.broker.tables.clients import Client
 from firearrow.net.server import Connection
 from firearrow.wire.bodies.admin import ClientConnection, ConsumerConnection, ProducerConnection, ProducerInfo, ProducerTableInfo
@@ -20,6 +20,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     groups, clients = broker.groups, broker.clients
 
     def update(request: Command, wanted: list[SubscriptionGroupConfig], now_ms: int) -> bytes:
+        check_list(wanted, "groups")
         with broker.stats.groups_created.timed(system=any(is_system_group(one.group_name) for one in wanted)):
             groups.update_all(wanted, now_ms)
         return done(request)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from firearrow.broker.admin.sliced_answers import SlicedAnswers
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.responses import Refused, done, json_answer
@@ -10,33 +17,57 @@ from firearrow.store.consume_queue import ENTRY
 from firearrow.wire.bodies import admin as bodies
 from firearrow.wire.bodies.client import QueueBody
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.frame import Command
+from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers import admin as headers
 
 MAX_ENTRIES = 10_000  # of a queue in one answer
+MAX_QUEUES = 200_000  # of which one answer has the progress; each takes about 200 bytes
+QUEUES_PER_STEP = 512  # each costs about 15 us
+GROUPS_PER_STEP = 128
 NO_CORRECTION = 2**63 - 1
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
-    offsets = broker.offsets
+    return _progress_handlers(broker) | _offset_handlers(broker)
 
-    def get_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
+
+def _progress_handlers(broker: BrokerContext) -> dict[int, Handler]:
+    """Handlers that compute the progress of groups."""
+    offsets = broker.offsets
+    answers = SlicedAnswers()
+
+    def get_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes | None:
         header = headers.GetConsumeStatsRequestHeader.decode(request.ext)
         if header.topic_list:
-            topics = [topic for topic in header.topic_list.split(";") if topic]
+            topics = [topic for topic in dict.fromkeys(header.topic_list.split(";")) if topic]
         else:
             topics = [header.topic] if header.topic else offsets.topics_of(header.consumer_group)
-        return json_answer(request, _consume_stats(broker, header.consumer_group, topics))
+        _check_queues(broker, topics)
+        stats = _Stats()
+        steps = _consume_stats(broker, header.consumer_group, topics, stats)
+        return answers.answer(conn, request, steps, lambda: encode_response(request, ResponseCode.SUCCESS, body=stats.text()))
 
-    def get_broker_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
+    def get_broker_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes | None:
         ordered_only = headers.GetConsumeStatsInBrokerHeader.decode(request.ext).is_order
-        return json_answer(request, _broker_consume_stats(broker, ordered_only))
+        stats = _BrokerStats(broker)
+        return answers.answer(conn, request, stats.steps(ordered_only), lambda: json_answer(request, stats.to_json()))
 
     def query_consume_time_span(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = headers.QueryConsumeTimeSpanRequestHeader.decode(request.ext)
         queue_ids = range(broker.topics.must_find(header.topic).read_queue_nums)
         spans = [_time_span(broker, header.group, header.topic, queue_id, now_ms) for queue_id in queue_ids]
         return json_answer(request, bodies.QueryConsumeTimeSpanBody(spans))
+
+    return {
+        RequestCode.GET_CONSUME_STATS: get_consume_stats,
+        RequestCode.GET_BROKER_CONSUME_STATS: get_broker_consume_stats,
+        RequestCode.QUERY_CONSUME_TIME_SPAN: query_consume_time_span,
+    }
+
+
+def _offset_handlers(broker: BrokerContext) -> dict[int, Handler]:
+    """Handlers of offsets and queue entries."""
+    offsets = broker.offsets
 
     def query_correction_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = headers.QueryCorrectionOffsetHeader.decode(request.ext)
@@ -84,9 +115,6 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return _query_consume_queue(broker, request, headers.QueryConsumeQueueRequestHeader.decode(request.ext))
 
     return {
-        RequestCode.GET_CONSUME_STATS: get_consume_stats,
-        RequestCode.GET_BROKER_CONSUME_STATS: get_broker_consume_stats,
-        RequestCode.QUERY_CONSUME_TIME_SPAN: query_consume_time_span,
         RequestCode.QUERY_CORRECTION_OFFSET: query_correction_offset,
         RequestCode.CLONE_GROUP_OFFSET: clone_group_offset,
         RequestCode.GET_ALL_CONSUMER_OFFSET: get_all_consumer_offset,
@@ -95,30 +123,62 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     }
 
 
-def _broker_consume_stats(broker: BrokerContext, ordered_only: bool) -> bodies.ConsumeStatsList:
-    groups: list[dict[str, list[bodies.ConsumeStats]]] = []
-    total_diff = total_inflight = 0
-    for group in list(broker.groups.all()):
-        found = []
-        for topic in broker.offsets.topics_of(group):
-            config = broker.topics.find(topic)
-            if config is None or (ordered_only and not config.order):
-                continue
-            stats = _consume_stats(broker, group, [topic])
-            if not stats.offset_table:
-                continue
-            found.append(stats)
-            for queue in stats.offset_table.values():
-                total_diff += max(queue.broker_offset - queue.consumer_offset, 0)
-                total_inflight += max(queue.pull_offset - queue.consumer_offset, 0)
-        if found:
-            groups.append({group: found})
-    return bodies.ConsumeStatsList(groups, broker.address, total_diff, total_inflight)
+@dataclass(slots=True)
+class _Stats:
+    """Progress of a group in some topics, encoded queue by queue."""
+
+    entries: list[bytes] = field(default_factory=list)
+    tps: float = 0.0
+    diff: int = 0
+    inflight: int = 0
+
+    def add(self, queue: QueueBody, offsets: bodies.OffsetWrapper) -> None:
+        self.entries.append(orjson.dumps(queue.to_json()) + b":" + orjson.dumps(offsets.to_json()))
+        self.diff += max(offsets.broker_offset - offsets.consumer_offset, 0)
+        self.inflight += max(offsets.pull_offset - offsets.consumer_offset, 0)
+
+    def text(self) -> bytes:
+        """Return the text of a `bodies.ConsumeStats`."""
+        return b'{"consumeTps":%b,"offsetTable":{%b}}' % (orjson.dumps(self.tps), b",".join(self.entries))
 
 
-def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> bodies.ConsumeStats:
+class _BrokerStats:
+    """Progress of all groups."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._groups: list[bytes] = []
+        self._queues = self._diff = self._inflight = 0
+
+    def steps(self, ordered_only: bool) -> Iterator[None]:
+        """Collect the progress of every group."""
+        broker = self._broker
+        for number, group in enumerate(list(broker.groups.all())):
+            if number % GROUPS_PER_STEP == GROUPS_PER_STEP - 1:
+                yield
+            found = []
+            for topic in broker.offsets.topics_of(group):
+                config = broker.topics.find(topic)
+                if config is None or (ordered_only and not config.order):
+                    continue
+                stats = _Stats()
+                yield from _consume_stats(broker, group, [topic], stats)
+                self._queues += len(stats.entries)
+                self._diff += stats.diff
+                self._inflight += stats.inflight
+                if stats.entries and self._queues <= MAX_QUEUES:  # a longer response would occupy too much memory
+                    found.append(stats.text())
+            if found:
+                self._groups.append(b"{%b:[%b]}" % (orjson.dumps(group), b",".join(found)))
+
+    def to_json(self) -> dict[str, Any]:
+        total = bodies.ConsumeStatsList([], self._broker.address, self._diff, self._inflight)
+        return total.to_json() | {"consumeStatsList": orjson.Fragment(b"[%b]" % b",".join(self._groups))}
+
+
+def _consume_stats(broker: BrokerContext, group: str, topics: list[str], stats: _Stats) -> Iterator[None]:
+    """Add the progress of a group in these topics to `stats`."""
     online = broker.clients.topics_subscribed_by(group)
-    stats = bodies.ConsumeStats()
     for topic in topics:
         config = broker.topics.find(topic)
         if config is None or (online and topic not in online):
@@ -128,14 +188,22 @@ def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> bodi
             consumed = broker.offsets.query(group, topic, queue_id) or 0
             pulled = broker.offsets.query_pulled(group, topic, queue_id)
             last = broker.store.reader.store_time(queue, consumed - 1) if queue is not None and consumed > 0 else None
-            stats.offset_table[QueueBody(topic, broker.name, queue_id)] = bodies.OffsetWrapper(
+            offsets = bodies.OffsetWrapper(
                 broker_offset=0 if queue is None else queue.max_offset,
                 consumer_offset=consumed,
                 pull_offset=consumed if pulled is None else pulled,
                 last_timestamp=last or 0,
             )
-        stats.consume_tps += broker.stats.tps("GROUP_GET_NUMS", f"{topic}@{group}")
-    return stats
+            stats.add(QueueBody(topic, broker.name, queue_id), offsets)
+            if len(stats.entries) % QUEUES_PER_STEP == 0:
+                yield
+        stats.tps += broker.stats.tps("GROUP_GET_NUMS", f"{topic}@{group}")
+
+
+def _check_queues(broker: BrokerContext, topics: list[str]) -> None:
+    queues = sum(config.read_queue_nums for topic in topics if (config := broker.topics.find(topic)) is not None)
+    if queues > MAX_QUEUES:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"the topics have {queues} queues; {MAX_QUEUES} is the maximum, name fewer")
 
 
 def _time_span(broker: BrokerContext, group: str, topic: str, queue_id: int, now_ms: int) -> bodies.QueueTimeSpan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
+from firearrow.broker.requests.responses import Refused, check_list, done, json_answer, read_body
 from firearrow.broker.tables.topics import check_new_name, parse_attribute_changes
 from firearrow.net.server import Connection
 from firearrow.wire.bodies.admin import GroupList, QuerySubscriptionResponseBody, TopicOffset, TopicStatsTable
@@ -47,6 +47,7 @@ def _change_handlers(broker: BrokerContext) -> dict[int, Handler]:
 
     def update_and_create_topic_list(conn: Connection, request: Command, now_ms: int) -> bytes:
         wanted = read_body(request, CreateTopicListRequestBody.from_json).topic_config_list
+        check_list(wanted, "topics")
         with broker.stats.topics_created.timed(system=any(is_system_topic(one.topic_name) for one in wanted)):
             topics.update_all(wanted, now_ms)
         return done(request)
@@ -96,7 +97,8 @@ def _query_handlers(broker: BrokerContext) -> dict[int, Handler]:
     def get_all_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
         headers.GetAllTopicConfigRequestHeader.decode(request.ext)
         mapping = DataVersion(timestamp=broker.boot_ms)
-        return json_answer(request, TopicConfigSerializeWrapper(dict(topics.all()), topics.data_version, mapping))
+        wrapper = TopicConfigSerializeWrapper(data_version=topics.data_version, mapping_data_version=mapping)
+        return json_answer(request, wrapper.to_json() | {"topicConfigTable": topics.encoded()})
 
     def get_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
         return json_answer(request, topics.must_find(headers.GetTopicConfigRequestHeader.decode(request.ext).topic))

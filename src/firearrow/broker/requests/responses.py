@@ -7,7 +7,7 @@ JSON libraries insist on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any, TypeVar
 
 from firearrow.wire import fastjson
@@ -16,6 +16,9 @@ from firearrow.wire.codes import ResponseCode, code_name
 from firearrow.wire.frame import Command, ExtValue, encode_response
 
 STANDARD_JSON_VERSION = 401  # 4.9.4
+MAX_BODY_BYTES = 1024 * 1024  # of a JSON body: thousands of subscriptions or topics
+MAX_LIST = 1_000  # topics or groups that one request creates; each costs about 100 us
+MAX_BODY_ELEMENTS = 50_000  # decoding one costs about 1 us
 
 T = TypeVar("T")
 
@@ -51,9 +54,14 @@ def done(request: Command) -> bytes:
 
 
 def read_body(request: Command, from_json: Callable[[dict[str, Any]], T]) -> T:
-    """Return the request's body as one of the types of wire/bodies. Raises Refused if it cannot be decoded."""
+    """Return the request's body as one of the types of wire/bodies. Raises Refused if it is too large or cannot be decoded."""
+    if len(request.body) > MAX_BODY_BYTES:
+        raise _invalid_body(request, f"has {len(request.body)} bytes; {MAX_BODY_BYTES} is the maximum, use several requests")
+    elements = request.body.count(b",") + 1  # of all lists and maps, or a few more
+    if elements > MAX_BODY_ELEMENTS:
+        raise _invalid_body(request, f"has {elements} elements; {MAX_BODY_ELEMENTS} is the maximum, use several requests")
     try:
-        value = fastjson.loads(request.body)
+        value = fastjson.loads(request.body, max_tolerant_bytes=fastjson.MAX_TOLERANT_REQUEST)
     except ValueError as error:
         raise _invalid_body(request, f"is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -62,6 +70,15 @@ def read_body(request: Command, from_json: Callable[[dict[str, Any]], T]) -> T:
         return from_json(value)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _invalid_body(request, f"cannot be decoded: {error}") from None
+
+
+def check_list(wanted: Sized, what: str) -> None:
+    """Reject a request that creates or changes too many entries at once."""
+    if len(wanted) > MAX_LIST:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"the request names {len(wanted)} {what}; {MAX_LIST} is the maximum, use several requests",
+        )
 
 
 def _invalid_body(request: Command, problem: str) -> Refused:

@@ -22,7 +22,7 @@ its groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -47,6 +47,9 @@ from firearrow.wire.headers.client import (
 from firearrow.wire.names import retry_topic
 
 BROADCASTING = "BROADCASTING"
+MAX_GROUPS_PER_CONNECTION = 1_000  # a new group costs about 100 us
+MAX_SUBSCRIPTIONS_PER_CONNECTION = 20_000
+MAX_NAME = 255
 SILENT_MS = 60_000  # without a heartbeat for so long, a connection loses its client id to another one that claims it
 
 ToTell = list[tuple["Connection", str]]
@@ -136,6 +139,15 @@ class ClientTable:
         if subscription is self.subscription(group, subscription.topic):
             self._tag_codes[key] = (subscription, codes)
         return codes
+
+    def group_count(self, conn: Connection, more: Set[str]) -> int:
+        """Return the number of groups on this connection if it joined these as well."""
+        return len(self._groups_of.get(conn, set()) | self._producing.get(conn, set()) | more)
+
+    def subscription_count(self, conn: Connection, new: Mapping[str, int]) -> int:
+        """Return the number of subscriptions of the consumer groups on this connection if these had so many."""
+        others = self._groups_of.get(conn, set()) - new.keys()
+        return sum(new.values()) + sum(len(self._consumers[group].subscriptions) for group in others if group in self._consumers)
 
     def topics_subscribed_by(self, group: str) -> set[str]:
         consumers = self._consumers.get(group)
@@ -300,11 +312,28 @@ def _owner(claimants: Iterable[Client]) -> Client | None:
 # Requests: 34, 35, 38, 46.
 
 
+def _check_size(clients: ClientTable, conn: Connection, heartbeat: HeartbeatData) -> None:
+    """Reject a heartbeat with which a connection would occupy too much memory, or keep the event loop too long."""
+    consumers = {data.group_name: len(data.subscription_data_set) for data in heartbeat.consumer_data_set}
+    producers = {data.group_name for data in heartbeat.producer_data_set}
+    for what, count, limit in (
+        ("groups", clients.group_count(conn, consumers.keys() | producers), MAX_GROUPS_PER_CONNECTION),
+        ("subscriptions", clients.subscription_count(conn, consumers), MAX_SUBSCRIPTIONS_PER_CONNECTION),
+        ("characters in a name", max(map(len, (heartbeat.client_id, *producers))), MAX_NAME),
+    ):
+        if count > limit:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the heartbeat would give this connection {count} {what}; {limit} is the maximum, use several clients",
+            )
+
+
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
     clients = broker.clients
 
     def heart_beat(conn: Connection, request: Command, now_ms: int) -> bytes:
         heartbeat = read_body(request, HeartbeatData.from_json)
+        _check_size(clients, conn, heartbeat)
         must_resend = False
         for data in heartbeat.consumer_data_set:
             must_resend |= _heartbeat_of_consumer(broker, conn, request, heartbeat, data, now_ms)

@@ -13,8 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+import orjson
+
 from firearrow.broker.tables.persistence import EntryTexts, Save, Submit, TableFile
 from firearrow.wire.bodies.topic import DataVersion, SubscriptionGroupConfig, TopicConfig
+from firearrow.wire.body_schema import EncodedEntries
 
 Config = TypeVar("Config", TopicConfig, SubscriptionGroupConfig)
 
@@ -27,6 +30,7 @@ class ConfigTable(Generic[Config]):
         self._listeners: list[Callable[[str, Config | None], None]] = []
         self._table: dict[str, Config] = {}
         self._texts = EntryTexts()
+        self._encoded = EncodedEntries()
         self._file = TableFile(save, self.file_form, submit)
 
     def subscribe(self, listener: Callable[[str, Config | None], None]) -> None:
@@ -38,6 +42,10 @@ class ConfigTable(Generic[Config]):
 
     def all(self) -> Mapping[str, Config]:
         return self._table
+
+    def encoded(self) -> orjson.Fragment:
+        """Return the table as JSON. Entries that have not changed since the last call are not encoded again."""
+        return self._encoded.joined(self._table)
 
     def file_form(self) -> dict[str, Any]:
         """Return the contents of the file, with pre-rendered entries. Called in any thread."""
@@ -76,7 +84,7 @@ class ConfigTable(Generic[Config]):
 
     def _keep(self, name: str, config: Config) -> None:
         self._table[name] = config
-        self._texts.put(name, config.to_json())
+        self._texts.put(name, config)
 
     def _drop(self, name: str) -> bool:
         """Remove an entry. Return whether it existed."""

@@ -36,6 +36,8 @@ class GroupTable(ConfigTable[SubscriptionGroupConfig]):
             return config
         if not (self._settings.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)) or not _is_name(group):
             return None
+        if len(self._table) >= self._settings.max_groups:
+            return None
         config = SubscriptionGroupConfig(group_name=group)
         self._put(group, config, now_ms)
         self._file.soon()
@@ -51,6 +53,8 @@ class GroupTable(ConfigTable[SubscriptionGroupConfig]):
     def why_not_created(self, group: str) -> str:
         if not _is_name(group):
             return f"subscription group [{group[:64]}] does not exist, and is no name for a group: letters, digits, _ - % | only"
+        if len(self._table) >= self._settings.max_groups:
+            return f"subscription group [{group}] does not exist, and {self._full()}"
         return (
             f"subscription group [{group}] does not exist, and autoCreateSubscriptionGroup is false. Create it with: "
             f"mqadmin updateSubGroup -n <name server> -c {self._settings.broker_cluster_name} -g {group}"
@@ -80,7 +84,7 @@ class GroupTable(ConfigTable[SubscriptionGroupConfig]):
         return {
             "dataVersion": self.data_version.to_json(),
             "forbiddenTable": {group: dict(topics) for group, topics in self._forbidden.items()},
-            "subscriptionGroupTable": {name: config.to_json() for name, config in self._table.items()},
+            "subscriptionGroupTable": self.encoded(),
         }
 
     # Changing.
@@ -102,6 +106,9 @@ class GroupTable(ConfigTable[SubscriptionGroupConfig]):
         for config in configs:
             _check(config)
         changed = [config for config in configs if self._table.get(config.group_name) != config]
+        more = len({config.group_name for config in changed} - self._table.keys())
+        if more and len(self._table) + more > self._settings.max_groups:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{more} groups cannot be created: {self._full()}")
         for config in changed:
             self._put(config.group_name, config, now_ms)
         if changed:
@@ -143,6 +150,12 @@ class GroupTable(ConfigTable[SubscriptionGroupConfig]):
                 del self._forbidden[group]
         self.next_version(now_ms)
         self._file.now()
+
+    def _full(self) -> str:
+        return (
+            f"the broker has {len(self._table)} groups, maxGroups is {self._settings.max_groups}. "
+            "Delete groups that are not used, or raise maxGroups."
+        )
 
     def file_form(self) -> dict[str, Any]:
         forbidden = {group: dict(topics) for group, topics in list(self._forbidden.items())}

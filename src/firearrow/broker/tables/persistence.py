@@ -8,8 +8,8 @@ Invariants:
 - Older contents never overwrite newer ones, whichever thread writes.
 - After `TableFile.soon`, a write that begins later includes the change.
 
-The text of a table is joined from the pre-rendered texts of its entries, so a table of thousands is written as fast as its bytes.
-Joining is safe in another thread, since copying the entries is one atomic step.
+The text of a table is joined from the texts of its entries, so a table of thousands is written as fast as its bytes. An entry is
+rendered when it is first written, mostly in the background: rendering costs more than everything else about a new entry.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import orjson
 from firearrow.store import atomic_file
 from firearrow.store.filesystem import Disk
 from firearrow.wire import fastjson
+from firearrow.wire.body_schema import Body, EncodedEntries
 
 log = logging.getLogger("firearrow.broker")
 
@@ -90,19 +91,27 @@ class TableFile:
 
 
 class EntryTexts:
-    """The rendered entries of a table."""
+    """The entries of a table, which are never modified, and their texts.
+
+    Only one thread calls `joined` at a time. Another may change entries meanwhile, since copying them is one atomic step.
+    """
 
     def __init__(self) -> None:
-        self._texts: dict[str, bytes] = {}
+        self._values: dict[str, Body | dict[str, Any]] = {}
+        self._encoded = EncodedEntries(_entry_text)
 
-    def put(self, name: str, value: dict[str, Any]) -> None:
-        text = fastjson.dumps_pretty(value).replace(b"\n", b"\n\t\t")
-        self._texts[name] = orjson.dumps(name) + b":" + text
+    def put(self, name: str, value: Body | dict[str, Any]) -> None:
+        self._values[name] = value
 
     def pop(self, name: str) -> None:
-        self._texts.pop(name, None)
+        self._values.pop(name, None)
 
     def joined(self) -> orjson.Fragment:
         """Return the map of all entries as a JSON fragment for the second level of the file."""
-        texts = list(self._texts.values())
+        texts = self._encoded.texts(self._values.copy())
         return orjson.Fragment(b"{\n\t\t" + b",\n\t\t".join(texts) + b"\n\t}" if texts else b"{}")
+
+
+def _entry_text(name: str, value: Body | dict[str, Any]) -> bytes:
+    text = fastjson.dumps_pretty(value.to_json() if isinstance(value, Body) else value)
+    return orjson.dumps(name) + b":" + text.replace(b"\n", b"\n\t\t")

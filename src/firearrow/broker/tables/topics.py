@@ -55,7 +55,7 @@ PERM_WRITE = 2
 PERM_INHERIT = 1
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 
-MAX_QUEUES = 65_535
+MAX_QUEUES = 65_535  # the highest number of queues that maxQueuesPerTopic allows
 DEFAULT_QUEUES_OF_A_CLIENT = 4  # what clients ask for by default, and what we assume when one asks for nothing
 UNIT_SUBSCRIPTION = 2  # bit of topicSysFlag
 
@@ -98,6 +98,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         self._stored = stored
         self._settings = settings
         self._system: frozenset[str] = frozenset()
+        self._queues = 0  # of all topics
 
     def must_find(self, topic: str) -> TopicConfig:
         """Return the topic, or reject the request with 17."""
@@ -182,6 +183,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         auto_create = self._settings.auto_create_topic_enable
         if template is not None and template.perm & PERM_INHERIT and (auto_create or template.topic_name != TEMPLATE_TOPIC):
             queues = min(wanted, template.write_queue_nums)
+            self._admit(1, queues)
             config = TopicConfig(
                 topic_name=topic,
                 read_queue_nums=queues,
@@ -219,6 +221,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         attributes = alter_attributes(None if current is None else current.attributes, alter or {})
         wanted = replace(wanted, attributes=attributes)
         if current != wanted:
+            self._admit(int(current is None), _queues(wanted) - _queues(current))
             self._put(wanted.topic_name, wanted, now_ms)
             self._file.now()
         return wanted
@@ -230,6 +233,9 @@ class TopicTable(ConfigTable[TopicConfig]):
             current = self._table.get(config.topic_name)
             alter = {f"+{key}": value for key, value in config.attributes.items()}
             alter_attributes(None if current is None else current.attributes, alter)
+        changed = {config.topic_name: config for config in wanted}
+        more = sum(_queues(config) - _queues(self._table.get(name)) for name, config in changed.items())
+        self._admit(len(changed.keys() - self._table.keys()), more)
         for config in wanted:
             if self._table.get(config.topic_name) != config:
                 self._put(config.topic_name, config, now_ms)
@@ -270,16 +276,43 @@ class TopicTable(ConfigTable[TopicConfig]):
                 self._put(topic, replace(config, order=True), now_ms)
                 self._file.soon()
 
+    def _keep(self, name: str, config: TopicConfig) -> None:
+        self._queues += _queues(config) - _queues(self._table.get(name))
+        super()._keep(name, config)
+
+    def _drop(self, name: str) -> bool:
+        self._queues -= _queues(self._table.get(name))
+        return super()._drop(name)
+
+    def _admit(self, topics: int, queues: int) -> None:
+        """Reject a request of a client that would exceed the limits. Retry topics count, but are limited by their groups."""
+        limits = self._settings
+        if topics > 0 and len(self._table) + topics > limits.max_topics:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{topics} more topics would exceed maxTopics={limits.max_topics}: the broker has {len(self._table)}. "
+                "Delete topics that are not used, or raise maxTopics.",
+            )
+        if queues > 0 and self._queues + queues > limits.max_queues:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{queues} more queues would exceed maxQueues={limits.max_queues}: the broker has {self._queues}. "
+                "Delete topics that are not used, or raise maxQueues.",
+            )
+
     def _check(self, wanted: TopicConfig) -> None:
         topic = wanted.topic_name
+        current = self._table.get(topic)
+        limit = self._settings.max_queues_per_topic
         check_new_name(topic)
         if topic in self._system or is_system_topic(topic):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic. Choose another name."
             )
         for name, count in (("readQueueNums", wanted.read_queue_nums), ("writeQueueNums", wanted.write_queue_nums)):
-            if not 0 <= count <= MAX_QUEUES:
-                raise Refused(ResponseCode.INVALID_PARAMETER, f"{name} of topic {topic} is {count}; expected 0 to {MAX_QUEUES}")
+            if not 0 <= count <= max(limit, _queues(current)):
+                remark = f"{name} of topic {topic} is {count}; expected 0 to {limit} (maxQueuesPerTopic)"
+                raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         if not 0 <= wanted.perm <= 7:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"perm of topic {topic} is {wanted.perm}; expected 2 (write), 4 (read) or 6"
@@ -297,6 +330,10 @@ class TopicTable(ConfigTable[TopicConfig]):
             f"topic[{topic}] not exist, apply first please! It is not created by sending because {why}. "
             f"Create it with: mqadmin updateTopic -n <name server> -c {self._settings.broker_cluster_name} -t {topic}"
         )
+
+
+def _queues(config: TopicConfig | None) -> int:
+    return 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
 
 
 def system_topic_configs(settings: BrokerSettings) -> list[TopicConfig]:
