@@ -16,6 +16,7 @@ class FakeConnection:
         self.written: list[bytes] = []
         self.state: Any = ConnectionState()
         self.takes_files = False
+        self.must_wait = False
 
     @property
     def peer(self) -> str:
@@ -23,6 +24,9 @@ class FakeConnection:
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
+
+    def note_response(self, size: int) -> None:
+        pass
 
     def close(self, reason: str) -> None:
         self.closed = True

@@ -10,6 +10,13 @@ from firearrow.config.fields import SettingError, apply, as_properties, change, 
 from firearrow.store.settings import StoreSettings
 
 OURS = [
+    "maxConnections",
+    "maxConnectionsPerAddress",
+    "maxIncomingBytes",
+    "maxOutgoingBytes",
+    "frameTimeoutMillis",
+    "handshakeTimeoutMillis",
+    "writeTimeoutMillis",
     "slaveSyncInterval",
     "peerSecretFile",
     "peerUseTLS",

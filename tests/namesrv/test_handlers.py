@@ -35,6 +35,7 @@ class Conn:
         self.frames: list[bytes] = []
         self.told: list[tuple[int, dict[str, str]]] = []
         self.closed_because: str | None = None
+        self.must_wait = False
 
     def write(self, data: bytes) -> None:
         self.frames.append(data)
@@ -42,6 +43,9 @@ class Conn:
 
     def notify(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         self.told.append((code, ext))
+
+    def note_response(self, size: int) -> None:
+        pass
 
     def close(self, reason: str) -> None:
         self.closed_because = reason

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from firearrow.net import in_process
-from firearrow.net.connection import WRITE_HIGH, Connection
+from firearrow.net.connection import Connection
 from firearrow.net.in_process import MemoryListener, MemoryTransport
+from firearrow.net.limits import Limits
 from firearrow.wire.frame import Command, encode_response
 from tests.support.waiting import run
 
@@ -152,7 +153,7 @@ def test_cut_fails_pending_requests_and_keeps_the_listener() -> None:
 
 
 def test_peer_that_does_not_read_pauses_the_writer() -> None:
-    """The limits are those of sockets: reading pauses at WRITE_HIGH and resumes when the peer has caught up."""
+    """The limits are those of sockets: reading pauses at `write_high` and resumes when the peer has caught up."""
 
     async def scenario() -> None:
         echo = Echo()
@@ -167,7 +168,8 @@ def test_peer_that_does_not_read_pauses_the_writer() -> None:
             await asyncio.sleep(0)
         assert 0 < len(echo.requests) < 30
         far = next(transport for transport in listener.transports if not transport.to_server)
-        assert WRITE_HIGH < far.get_write_buffer_size() < WRITE_HIGH + 4 * 1024 * 1024
+        high = Limits().write_high
+        assert high < far.get_write_buffer_size() < high + 4 * 1024 * 1024
         near.resume_reading()
         assert all(answer.body == body for answer in await asyncio.gather(*asking))
         assert len(echo.requests) == 30

@@ -13,6 +13,7 @@ import pytest
 
 from firearrow.net import connection
 from firearrow.net.errors import ConnectionLostError, RequestTimeoutError
+from firearrow.net.limits import Limits
 from firearrow.net.server import Connection, serve
 from firearrow.wire.frame import Command, encode_request, encode_response
 from tests.net.peer import Echo, Peer
@@ -332,15 +333,10 @@ class Flood(Echo):
             conn.write(encode_response(command, 0, body=bytes(1 << 20)))
 
 
-def test_reading_from_a_peer_that_does_not_read_is_paused(
-    monkeypatch: pytest.MonkeyPatch, transports: list[asyncio.Transport]
-) -> None:
-    monkeypatch.setattr(connection, "WRITE_HIGH", 256 * 1024)
-    monkeypatch.setattr(connection, "WRITE_LOW", 64 * 1024)
-
+def test_reading_from_a_peer_that_does_not_read_is_paused(transports: list[asyncio.Transport]) -> None:
     async def scenario() -> None:
         service = Flood()
-        listener = await serve(service)
+        listener = await serve(service, limits=Limits(write_high=256 * 1024, write_low=64 * 1024, outgoing_bytes=1 << 30))
         peer = await Peer.dial(listener)
         asked = 200
         for n in range(asked):
@@ -360,16 +356,10 @@ def test_reading_from_a_peer_that_does_not_read_is_paused(
     run(scenario())
 
 
-def test_peer_with_too_many_unread_bytes_is_disconnected(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(connection, "WRITE_HIGH", 64 * 1024)
-    monkeypatch.setattr(connection, "WRITE_LOW", 16 * 1024)
-    monkeypatch.setattr(connection, "WRITE_LIMIT", 8 << 20)
-
+def test_peer_with_too_many_unread_bytes_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         service = Echo()
-        listener = await serve(service)
+        listener = await serve(service, limits=Limits(write_high=64 * 1024, write_low=16 * 1024, outgoing_bytes=16 << 20))
         peer = await Peer.dial(listener)
         await service.met.wait()
         conn = service.conns[0]
@@ -384,7 +374,7 @@ def test_peer_with_too_many_unread_bytes_is_disconnected(
         await listener.close()
 
     run(scenario())
-    assert "more than 8388608 bytes wait" in caplog.text
+    assert "more than 8388608 bytes, half of maxOutgoingBytes, wait" in caplog.text
 
 
 def test_idle_connection_is_closed_and_an_active_one_is_not() -> None:

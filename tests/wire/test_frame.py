@@ -296,7 +296,7 @@ def test_largest_frame_is_decoded_in_pieces_and_releases_its_memory() -> None:
     for at in range(0, len(stream), 200_000):
         commands += decoder.feed(stream[at : at + 200_000])
     assert len(commands[0].body) == MAX_FRAME - 8 - len(header)
-    assert decoder.buffered == 0
+    assert not decoder.partial
 
 
 def test_too_many_fields_are_rejected_in_both_header_types() -> None:
@@ -360,7 +360,7 @@ def test_frames_before_a_broken_one_are_kept_and_the_decoder_stays_broken() -> N
     with pytest.raises(ProtocolError, match="framing was lost earlier") as later:
         decoder.feed(good)
     assert later.value.commands == []
-    assert decoder.buffered == 0
+    assert not decoder.partial
 
 
 def test_repr_of_a_command_shows_kind_code_and_sender() -> None:

@@ -13,7 +13,7 @@ import orjson
 
 from firearrow.config.fields import SettingError, setting
 from firearrow.config.secret import MASK, Secret
-from firearrow.net.tls import TlsSettings
+from firearrow.net.limits import ListenerSettings
 
 _AUTHENTICATION: Final = "org.apache.rocketmq.auth.authentication"
 _AUTHORIZATION: Final = "org.apache.rocketmq.auth.authorization"
@@ -28,8 +28,8 @@ class UserSecret(NamedTuple):
 
 
 @dataclass(slots=True)
-class AuthSettings(TlsSettings):
-    """Settings that protect a server: TLS and access control."""
+class AuthSettings(ListenerSettings):
+    """Settings that protect a server: limits, TLS and access control."""
 
     authentication_enabled: bool = setting(False, "accept only requests that are signed by a known user")
     authentication_provider: str | None = setting(None, "Apache's class name; accepted and not needed")

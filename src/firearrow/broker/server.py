@@ -62,6 +62,7 @@ from firearrow.broker.transaction.service import Transactions
 from firearrow.clock import wall_ms
 from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.address import advertised_ip
+from firearrow.net.limits import limits_of
 from firearrow.net.server import Ports, SocketPair
 from firearrow.net.tls import outgoing_context, server_tls
 from firearrow.store.errors import StoreError
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
 
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
+_CONNECTION_SHARE = 0.5  # of the file descriptors; the other half is for the store, replication and a name server
 
 log = logging.getLogger("firearrow.broker")
 
@@ -139,7 +141,10 @@ class Broker:
             _log_recovery(self.store_settings.store_path_root_dir, report)
             try:
                 self._assemble(store, clean=report.clean)
-                await ports.serve(self._dispatcher, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings))
+                limits = limits_of(settings, _CONNECTION_SHARE)
+                await ports.serve(
+                    self._dispatcher, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings), limits=limits
+                )
                 if self.replication is not None:
                     await self.replication.start()
                 await self._start_metrics()
@@ -347,6 +352,9 @@ class Broker:
             self.replication = self._roles.replication
         topics.subscribe(self._registration.topic_changed)
         topics.subscribe(sends.topic_changed)
+        self._start_store(store, loop)
+
+    def _start_store(self, store: MessageStore, loop: asyncio.AbstractEventLoop) -> None:
         store.start(
             lambda offset: _from_thread(loop, self.commit.flushed, offset),
             lambda error: _from_thread(loop, self.commit.flush_failed, str(error)),

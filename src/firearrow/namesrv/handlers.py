@@ -22,6 +22,7 @@ from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, BrokerRegistration, RouteTable
 from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.net.connection import LARGE_RESPONSE
 from firearrow.net.slow_requests import SLICE_MS, SlowRequestLog
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.registration import RegisterBrokerBody
@@ -41,7 +42,7 @@ from firearrow.wire.header_schema import Header
 from firearrow.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
-    from firearrow.net.connection import Connection
+    from firearrow.net.connection import LARGE_RESPONSE, Connection
 
 BLACK_LIST = frozenset(("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"))
 _CRC_MASK = 0x7FFFFFFF
@@ -90,17 +91,26 @@ class NamesrvService:
         pass
 
     def received(self, conn: Connection, commands: list[Command]) -> list[Command] | None:
-        answers, left = [], None
+        answers: list[bytes] = []
+        size = 0
+        left: list[Command] | None = None
         started_ms = self._now_ms()
-        for request in commands:
+        rest = iter(commands)
+        for request in rest:
             answer = self.answer(conn, request)
             if not request.is_oneway:
                 answers.append(answer)
+                size += len(answer)
             ended_ms = self._now_ms()
             if ended_ms - started_ms >= SLICE_MS:  # let other connections have a turn
                 self._slow_requests.served(conn, request, ended_ms - started_ms, ended_ms)
-                left = commands[commands.index(request) + 1 :]
-                break
+                left = list(rest)
+            elif size > LARGE_RESPONSE:
+                conn.write(b"".join(answers))
+                conn.note_response(size)
+                answers, size = [], 0
+                if conn.must_wait:  # peers do not read: the next answer would only wait in memory
+                    left = list(rest)
         if answers:
             conn.write(b"".join(answers))
         self._send_notices()

@@ -13,10 +13,13 @@ from firearrow.namesrv.handlers import NamesrvService
 from firearrow.namesrv.kv_config import KvConfig
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import format_address
+from firearrow.net.limits import limits_of
 from firearrow.net.server import serve
 from firearrow.net.tls import server_tls
 from firearrow.store import atomic_file
 from firearrow.store.filesystem import RealDisk
+
+_CONNECTION_SHARE = 0.25  # of the file descriptors: a broker may run in the same process
 
 log = logging.getLogger("firearrow.namesrv")
 
@@ -58,6 +61,7 @@ class NameServer:
             self.port,
             idle_timeout_ms=self.settings.server_channel_max_idle_time_seconds * 1000,
             tls=server_tls(self.settings),
+            limits=limits_of(self.settings, _CONNECTION_SHARE),
         )
         self.port = self._listener.port
         self._tick_later()

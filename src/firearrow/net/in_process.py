@@ -26,7 +26,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
+from firearrow.net.budget import ConnectionBudget
 from firearrow.net.connection import Connection, Service
+from firearrow.net.limits import Limits
 from firearrow.net.server import OpenConnections
 
 NETWORK = "127.255."
@@ -41,12 +43,12 @@ _listeners: dict[str, MemoryListener] = {}
 _host_numbers = itertools.count()
 
 
-def listen(service: Service, address: str) -> MemoryListener:
+def listen(service: Service, address: str, budget: ConnectionBudget | None = None) -> MemoryListener:
     """Listen on an address in the running event loop. Raises OSError if the address is in use."""
     host, port = parse_address(address)
     if address in _listeners:
         raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: the address is in use in this process")
-    found = _listeners[address] = MemoryListener(service, host, port)
+    found = _listeners[address] = MemoryListener(service, host, port, budget or ConnectionBudget(Limits()))
     return found
 
 
@@ -58,8 +60,10 @@ def listener(address: str) -> MemoryListener | RefusedAddress | None:
     return found
 
 
-async def serve(service: Service, host: str, port: int, *, idle_timeout_ms: int = 0, tls: object = None) -> MemoryListener:
-    """Listen like net.server.serve, without idle timeout and TLS."""
+async def serve(
+    service: Service, host: str, port: int, *, idle_timeout_ms: int = 0, tls: object = None, limits: object = None
+) -> MemoryListener:
+    """Listen like net.server.serve, without idle timeout, TLS and configurable limits."""
     return listen(service, format_address(host, port))
 
 
@@ -95,9 +99,14 @@ class MemoryPair:
     def connections(self) -> set[Connection]:
         return {conn for listener in self.listeners for conn in listener.connections}
 
-    async def serve(self, service: Service, *, idle_timeout_ms: int, tls: object = None) -> None:
+    @property
+    def budget(self) -> ConnectionBudget:
+        return self.listeners[0].budget
+
+    async def serve(self, service: Service, *, idle_timeout_ms: int, tls: object = None, limits: object = None) -> None:
+        budget = ConnectionBudget(Limits())
         for port in (self.port, self.port - FAST_PORT_GAP):
-            self.listeners.append(listen(service, format_address(self._host, port)))
+            self.listeners.append(listen(service, format_address(self._host, port), budget))
 
     async def close(self, *, abruptly: bool = False) -> None:
         for listener in self.listeners:
@@ -107,7 +116,7 @@ class MemoryPair:
 class MemoryListener:
     """A listener with the interface of net.server.Listener. It does not close idle connections, which cost nothing."""
 
-    def __init__(self, service: Service, host: str, port: int) -> None:
+    def __init__(self, service: Service, host: str, port: int, budget: ConnectionBudget) -> None:
         self.host = host
         self.port = port
         self._open = OpenConnections()
@@ -116,6 +125,7 @@ class MemoryListener:
         self.tap: Tap | None = None  # replaces `deliver`, which it calls for bytes that are to arrive
         self.delay_s = {True: 0.0, False: 0.0}  # between write and arrival, by `to_server`
         self.refusing = False
+        self.budget = budget
         self._service = service
         self._loop = asyncio.get_running_loop()
         self._next_client_port = _FIRST_CLIENT_PORT
@@ -151,7 +161,7 @@ class MemoryListener:
     def _accept(self, near: MemoryTransport) -> None:
         if self.refusing or _listeners.get(self.address) is not self:
             raise _refused(self.address)
-        conn = Connection(self._service, self._open.lost)
+        conn = Connection(self._service, self._open.lost, self.budget)
         far = MemoryTransport(self, conn, self._loop, to_server=False)
         port = self._next_client_port
         self._next_client_port = port + 1 if port < 65_535 else _FIRST_CLIENT_PORT

@@ -1,7 +1,8 @@
 """TLS detection on ports that accept plain and encrypted connections: the first byte decides.
 
 A TLS ClientHello begins with 0x16, a frame with the high byte of its length, which is 0. The byte is read with MSG_PEEK, so the
-event loop receives the complete connection. Only ports with a certificate use this detector; on others the event loop accepts.
+event loop receives the complete connection. `TlsDetector` serves the replication ports. Those of clients use `first_byte` within
+a budget of connections (acceptor.py).
 
 Until its first byte arrives, a connection costs a socket and a task, for at most the idle timeout.
 """
@@ -82,7 +83,7 @@ class TlsDetector(Generic[P]):
     async def _admit(self, peer: socket.socket, name: str) -> None:
         conn: P | None = None
         try:
-            encrypted = await self._first_byte(peer) == CLIENT_HELLO
+            encrypted = await first_byte(peer, self._idle_timeout_s) == CLIENT_HELLO
             if not encrypted and self._tls.enforced:
                 self._report(logging.WARNING, name, "it is not encrypted, and tls.server.mode is enforcing")
                 peer.close()
@@ -103,25 +104,28 @@ class TlsDetector(Generic[P]):
         else:
             log.log(level, "closing connection to %s: %s", peer, reason)
 
-    async def _first_byte(self, peer: socket.socket) -> bytes:
-        readable: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_reader(peer.fileno(), _once, readable)
-        try:
-            async with asyncio.timeout(self._idle_timeout_s):
-                await readable
-        finally:
-            self._loop.remove_reader(peer.fileno())
-        first = peer.recv(1, socket.MSG_PEEK)
-        if not first:
-            raise ConnectionResetError("the peer disconnected before its first byte")
-        return first
-
     async def _establish(self, peer: socket.socket, conn: P, encrypted: bool) -> None:
         connect = self._loop.connect_accepted_socket
         if encrypted:
             await connect(lambda: conn, peer, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_S)
         else:
             await connect(lambda: conn, peer)
+
+
+async def first_byte(peer: socket.socket, timeout_s: float) -> bytes:
+    """Return the first byte that the peer sends, and leave it in the socket. OSError, also for a timeout."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(peer.fileno(), _once, readable)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await readable
+    finally:
+        loop.remove_reader(peer.fileno())
+    first = peer.recv(1, socket.MSG_PEEK)
+    if not first:
+        raise ConnectionResetError("the peer disconnected before its first byte")
+    return first
 
 
 def _once(readable: asyncio.Future[None]) -> None:

@@ -147,32 +147,27 @@ _COMPARED: Final = ("code", "opaque", "flag", "language", "version", "remark", "
 class FrameDecoder:
     """Splits a byte stream into commands. One per connection and direction."""
 
-    __slots__ = ("_broken", "_need", "_partial")
+    __slots__ = ("_broken", "_need", "partial")
 
     def __init__(self) -> None:
-        self._partial = bytearray()  # the start of an incomplete frame
-        self._need = 8  # length of `_partial` at which decoding can continue
+        self.partial = bytearray()  # the start of an incomplete frame; always the same object, which the owner may inspect
+        self._need = 8  # length of `partial` at which decoding can continue
         self._broken: str | None = None
 
     def feed(self, data: bytes) -> list[Command]:
         """Return the commands that `data` completes. A ProtocolError carries the commands before the broken frame."""
         commands: list[Command] = []
         try:
-            pos = self._finish_partial(data, commands) if self._partial or self._broken else 0
+            pos = self._finish_partial(data, commands) if self.partial or self._broken else 0
             pos = self._decode_run(data, pos, commands)
         except ProtocolError as error:
             self._broken = str(error)
-            self._partial = bytearray()
+            self.partial.clear()
             error.commands = commands
             raise
         if pos < len(data):
-            self._partial += data[pos:]
+            self.partial += data[pos:]
         return commands
-
-    @property
-    def buffered(self) -> int:
-        """Return the number of buffered bytes of an incomplete frame."""
-        return len(self._partial)
 
     def _decode_run(self, data: bytes, pos: int, commands: list[Command]) -> int:
         """Decode the complete frames from `pos` on. Return the position of the first incomplete one.
@@ -224,15 +219,15 @@ class FrameDecoder:
         if self._broken is not None:
             raise ProtocolError(f"framing was lost earlier: {self._broken}")
         pos = 0
-        while self._partial:
-            missing = self._need - len(self._partial)
-            self._partial += data[pos : pos + missing]
+        while self.partial:
+            missing = self._need - len(self.partial)
+            self.partial += data[pos : pos + missing]
             pos += missing
             if pos > len(data):
                 return len(data)
             # Enough bytes for the next step: first the lengths, then the frame.
-            if self._decode_run(bytes(self._partial), 0, commands) > 0:
-                self._partial = bytearray()
+            if self._decode_run(bytes(self.partial), 0, commands) > 0:
+                self.partial.clear()
                 self._need = 8
         return pos
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.auth.settings import AuthSettings
 from firearrow.config.apache_keys import APACHE_KEYS
+from firearrow.config.fields import declared
 from firearrow.config.properties_file import parse_properties
 from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
@@ -33,6 +35,7 @@ def test_settings_that_apache_answers_are_known_or_mean_nothing_here(kit: Kit) -
     recorded = parse_properties(captures.body(captures.answer("mqadmin-5.5.0-getBrokerConfig", "GET_BROKER_CONFIG")).decode())
     ours = parse_properties(kit.ask(26).body.decode())
     own = {key for key in ours if key not in APACHE_KEYS}
+    own |= set(declared(AuthSettings))  # of the network and of access control: Apache answers other settings
     assert {key for key in ours if key not in recorded} <= UNSET | own
 
 

@@ -33,6 +33,7 @@ from firearrow.broker.pull import subscription
 from firearrow.broker.pull.filtered import get_filtered
 from firearrow.broker.pull.long_polling import LongPolling, ParkedPull
 from firearrow.broker.requests.responses import Refused
+from firearrow.net.connection import LARGE_RESPONSE
 from firearrow.net.server import Connection
 from firearrow.store.commitlog.reader import GetResult, GetStatus
 from firearrow.store.consume_queue import ConsumeQueue
@@ -153,6 +154,9 @@ class PullHandler:
         pull.conn.state.parked.discard(parked)
         if pull.conn.closed:
             return
+        if pull.conn.must_wait:
+            pull.conn.serve_later(pull.request)  # the response would only wait in memory: the request is served again later
+            return
         header, target = pull.header, pull.target
         reset = self._context.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
@@ -173,6 +177,8 @@ class PullHandler:
             self._hold(pull, parked.deadline_ms)
             return
         pull.conn.write(self._response(pull.request, header, target, code, result))
+        if len(result.body) > LARGE_RESPONSE:
+            pull.conn.note_response(len(result.body))
 
     def _not_here(self, result: GetResult, offset: int) -> tuple[ResponseCode, GetResult]:
         """Return the answer of a slave to a pull of messages that it does not have.

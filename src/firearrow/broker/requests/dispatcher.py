@@ -23,6 +23,7 @@ from firearrow.broker.roles.replication import Forward
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import PERM_WRITE, SendHandler
 from firearrow.broker.tables import clients
+from firearrow.net.connection import LARGE_RESPONSE
 from firearrow.net.server import Connection
 from firearrow.net.slow_requests import SLICE_MS, SlowRequestLog
 from firearrow.store.errors import StoreError, TooLargeError
@@ -90,7 +91,8 @@ class RequestDispatcher:
         took_ms = 0  # for all requests so far; read after those that may take long
         refused: Refused | None = None
         checked = False  # once per read: does the broker accept sends at all?
-        for request in commands:
+        rest = iter(commands)
+        for request in rest:
             code = request.code
             try:
                 if code in _SENDS:
@@ -109,6 +111,8 @@ class RequestDispatcher:
                     if not self._commit.scheduled_ms:
                         self._commit.schedule_commit(now)
                     continue
+                if conn.must_wait:  # peers do not read: the response would only wait in memory
+                    return [request, *rest]
                 if code in _PULLS:
                     response = self._pulls.pull(conn, request, now)
                     took_ms = self._now_ms() - now
@@ -130,9 +134,11 @@ class RequestDispatcher:
                 self._stats.served(-1 if unknown else code, refusal.code, took_ms)
             if response and not request.flag & 2:
                 conn.write(response)
+                if len(response) > LARGE_RESPONSE:
+                    conn.note_response(len(response))
             if took_ms >= SLICE_MS:
                 self._slow_requests.served(conn, request, took_ms, now + took_ms)
-                return commands[commands.index(request) + 1 :]
+                return list(rest)
         ended = self._now_ms()
         if ended - now >= SLICE_MS:
             self._slow_requests.served(conn, commands[-1], ended - now, ended)

@@ -32,6 +32,7 @@ from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.escaping import log_to_stderr
 from firearrow.net.address import parse_address_list
 from firearrow.net.event_loop import run as run_loop
+from firearrow.net.limits import raise_descriptor_limit
 from firearrow.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def broker(
 
 def _serve(server: Callable[[], Coroutine[Any, Any, int]], log_level: str) -> int:
     log_to_stderr(LOG_FORMAT, log_level)
+    raise_descriptor_limit()
     try:
         return run_loop(server())
     except (OSError, ValueError, StoreError, DataDirError) as error:  # SettingError is a ValueError

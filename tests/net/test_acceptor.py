@@ -15,6 +15,7 @@ import pytest
 from firearrow.config.fields import SettingError
 from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectError, ConnectionLostError
+from firearrow.net.limits import Limits
 from firearrow.net.server import Listener, serve
 from firearrow.net.tls import ClientTls, TlsSettings, client_context, server_tls
 from tests.net.peer import Echo
@@ -92,9 +93,9 @@ def test_client_without_the_required_certificate_is_rejected(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_silent_peer_is_disconnected_after_the_idle_timeout(tmp_path: Path) -> None:
+def test_silent_peer_is_disconnected_after_the_handshake_timeout(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with listening(certified(tmp_path), idle_timeout_ms=100) as listener:
+        async with listening(certified(tmp_path), limits=Limits(handshake_timeout_ms=100)) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             assert await reader.read() == b""
             writer.close()
