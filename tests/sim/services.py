@@ -117,6 +117,7 @@ class Services:
     def lead(self) -> None:
         now = self._now_ms()
         self._sends.invalidate_targets()
+        self._delay.resume()
         self._timers.activate(now)
         self._transactions.activate(now)
         self._context.role.change("SYNC_MASTER", 0)

@@ -110,6 +110,14 @@ class SimulatedStore(StoreLog):
         if not self._serving:
             self._services.take_over(tables)
 
+    def bodies(self) -> list[bytes]:
+        """Return the bodies of all readable messages."""
+        queue = self.store.queue(TOPIC, QUEUE)
+        found: list[bytes] = []
+        while (result := self.store.get_messages(queue, queue.min_offset + len(found), 32)).count:
+            found += [record.body for record in decode_all(result.body)]
+        return found
+
     # Checks
 
     def raw_range(self, start: int, end: int) -> bytes:

@@ -139,6 +139,11 @@ class World:
                 )
         return "; ".join(states) + f"; history {len(self.invariants.history)}"
 
+    def delivered_bodies(self) -> list[bytes]:
+        """Return the bodies that consumers can read at the end of a run over the broker's store, repeated ones as well."""
+        logs = [machine.log for machine in self.machines.values() if isinstance(machine.log, SimulatedStore)]
+        return max(logs, key=lambda log: log.store.confirm_offset).bodies()
+
     # Machines
 
     def _start(self, machine: Machine) -> None:

@@ -138,6 +138,23 @@ def test_acknowledged_messages_survive_a_kill(power_cut: bool) -> None:
         assert len(cluster.messages("Orders")) == 6
 
 
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_deferred_messages_are_delivered_once_despite_kills(power_cut: bool) -> None:
+    with Cluster(properties={"timerPrecisionMs": "100"}) as cluster, cluster.producer(retries=10, send_timeout=30) as producer:
+        producer.send(fa.Message("Others", b"not held"))
+        sent = [b"%d" % number for number in range(40)]
+        for number, body in enumerate(sent):
+            wait = {"delay": 1.0 + number / 20} if number % 2 else {"delay_level": 1}
+            producer.send(fa.Message("Orders", body), **wait)
+            cluster.clock.advance(ms=50)
+        for _ in range(8):
+            cluster.clock.advance(ms=270)
+            cluster.brokers[0].kill(power_cut=power_cut)
+            cluster.brokers[0].start()
+        cluster.clock.advance(seconds=10)
+        assert sorted(bodies(cluster.messages("Orders"))) == sorted(sent)
+
+
 def test_power_cut_loses_unsynced_messages() -> None:
     with Cluster(properties={"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "3600000"}) as cluster:
         with cluster.producer() as producer:

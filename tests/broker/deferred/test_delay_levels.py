@@ -158,6 +158,33 @@ def test_restart_continues_at_the_saved_offset(story: Story) -> None:
     assert story.at(T0 + 5_000) == [b"0", b"1", b"2"]
 
 
+def test_deliveries_after_the_saved_offset_are_found_in_the_log_and_not_repeated(story: Story) -> None:
+    """As after a kill or an election: the saved offsets are behind."""
+    story.put(b"not held", at_ms=T0)
+    bodies = [b"%d" % number for number in range(600)]
+    for number, body in enumerate(bodies):
+        story.put(body, at_ms=T0 + number, DELAY="1", UNIQ_KEY=f"U{number}")
+    story.put(b"other level", at_ms=T0 + 600, DELAY="3")
+    assert story.at(T0 + 1_399) == [b"not held", *bodies[:400]]
+
+    again = DelayService([1_000, 5_000, 10_000, 2 * HOUR_MS], story.store, story.inner)
+    again.load({"offsetTable": {"1": 7}})
+    again.resume()
+    story.delay = again
+    assert again.offsets() == [400, 0, 0, 0]
+    assert again.has_changed()
+    assert story.at(T0 + HOUR_MS) == [b"not held", *bodies, b"other level"]
+
+
+def test_resuming_without_deliveries_keeps_the_saved_offsets(story: Story) -> None:
+    story.put(b"not held", at_ms=T0)
+    story.put(b"held", at_ms=T0, DELAY="1")
+    story.put(b"later", at_ms=T0 + 5_000)
+    story.delay.resume()
+    assert story.delay.offsets() == [0, 0, 0, 0]
+    assert story.at(T0 + 5_000) == [b"not held", b"later", b"held"]
+
+
 def test_many_due_messages_are_delivered_in_batches(story: Story) -> None:
     for number in range(MAX_PER_TICK + 10):
         story.kit.context.deferral.put(story.message(b"%d" % number, DELAY="1"), T0)

@@ -7,7 +7,6 @@ import errno
 import random
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,10 +106,11 @@ def test_precision_changes_once_no_message_is_pending(timing: Timing) -> None:
 # Crashes.
 
 
-def test_kill_at_any_time_loses_nothing(tmp_path: Path) -> None:
+def test_kill_at_any_time_loses_and_repeats_nothing(tmp_path: Path) -> None:
     """The directory is copied as it is after each step: what a kill leaves."""
     timing = Timing(tmp_path / "store", timer_flush_interval_ms=10)
     chance = random.Random(7)
+    timing.put(b"not held", topic="Others")  # the delivery of the very first record of a store cannot be recognised
     sent: dict[bytes, int] = {}
     for step in range(40):
         for _ in range(3):
@@ -126,7 +126,7 @@ def test_kill_at_any_time_loses_nothing(tmp_path: Path) -> None:
         (copy / "lock").unlink()
         after = Timing(copy, now_ms=timing.now)
         assert set(after.at(after.now)) >= {body for body, due_ms in sent.items() if due_ms <= after.now}
-        assert set(after.at(T0 + HOUR)) == set(sent)
+        assert sorted(after.at(T0 + HOUR)) == sorted(sent)
         for record in after.delivered():
             assert record.store_timestamp >= sent[record.body]
         after.store.close()
@@ -146,13 +146,15 @@ def test_a_crash_long_after_the_last_delivery_repeats_nothing(timing: Timing) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_power_cuts_lose_nothing(seed: int) -> None:
+def test_power_cuts_lose_and_repeat_nothing(seed: int) -> None:
     chance = random.Random(seed)
     disk = SimulatedDisk()
     sent: dict[bytes, int] = {}
     now_ms = T0
-    for _ in range(6):
+    for turn in range(6):
         timing = Timing("/store", disk, now_ms, timer_flush_interval_ms=10)
+        if not turn:
+            timing.put(b"not held", topic="Others")
         for _ in range(chance.randrange(1, 12)):
             for _ in range(chance.randrange(30)):
                 due_ms = timing.now + chance.choice((1, 300, 1_000, 2_500, 60_000))
@@ -169,10 +171,9 @@ def test_power_cuts_lose_nothing(seed: int) -> None:
         else:
             disk = disk.power_cut(chance)
     timing = Timing("/store", disk, now_ms)
-    assert set(timing.at(T0 + HOUR)) == set(sent)
+    assert sorted(timing.at(T0 + HOUR)) == sorted(sent)
     for record in timing.delivered():
         assert record.store_timestamp >= sent[record.body]
-    assert max(Counter(record.body for record in timing.delivered()).values()) <= 7
 
 
 @pytest.mark.parametrize("missing", ["timerlog", "timerwheel", "both", "one file of the log"])
@@ -199,14 +200,34 @@ def test_missing_files_are_rebuilt_from_the_queue(timing: Timing, tmp_path: Path
     assert timing.at(T0 + 300_000) == [b"%d" % second for second in range(1, 301)]
 
 
-def test_without_checkpoint_all_messages_are_delivered(timing: Timing, tmp_path: Path) -> None:
+def test_without_checkpoint_all_messages_are_delivered_once(timing: Timing, tmp_path: Path) -> None:
+    timing.put(b"not held", topic="Others")
     for second in range(1, 11):
         timing.put(b"%d" % second, TIMER_DELAY_SEC=str(second))
     timing.at(T0 + 5_000)
     timing.stop()
     (tmp_path / "store" / "config" / "timercheck").unlink()
     timing.start()
-    assert set(timing.at(T0 + 20_000)) == {b"%d" % second for second in range(1, 11)}
+    assert timing.at(T0 + 20_000) == [b"%d" % second for second in range(1, 11)]
+
+
+@pytest.mark.parametrize("missing", [None, "timerlog"])
+def test_rolled_message_is_delivered_once_after_a_kill(timing: Timing, tmp_path: Path, missing: str | None) -> None:
+    """Without the timer log, as on a new leader, the message and its rolled copies are all read from the queue again."""
+    timing.settings.timer_roll_window_slot = 10
+    timing.put(b"not held", topic="Others")
+    for number in range(5):
+        timing.put(b"%d" % number, TIMER_DELAY_SEC=str(25 + number))
+    for second in range(20):
+        timing.go(T0 + second * SECOND)
+    assert any("TIMER_ROLL_TIMES" in names_of(record) for record in timing.waiting())
+    timing.store.close()
+    if missing is not None:
+        shutil.rmtree(tmp_path / "store" / missing)
+    timing.start()
+    for second in range(20, 40):
+        timing.go(T0 + second * SECOND)
+    assert [record.body for record in timing.delivered()] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_io_error_only_delays_messages() -> None:

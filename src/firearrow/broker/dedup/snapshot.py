@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from firearrow.broker.dedup.dedup import Dedup
+from firearrow.broker.log_scan import first_stored_since
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.store.errors import StoreError
 from firearrow.store.message_store import MessageStore
@@ -60,7 +61,7 @@ class DedupFile:
         """Restore the state, after the store is opened and before the first send."""
         keys = self._dedup.keys
         start = self._load_producers()
-        since = None if keys is None else _first_stored_since(self._store, now_ms - keys.window_ms)
+        since = None if keys is None else first_stored_since(self._store, now_ms - keys.window_ms)
         if keys is not None and since is not None and since < start:
             start = since  # replaying known numbers of producers again changes nothing
         self._replay(start)
@@ -74,7 +75,7 @@ class DedupFile:
         """Restore the unique keys of the last seconds, as far as that is fast."""
         store, end = self._store, self._store.confirm_offset
         for since_ms in NEWEST_MS:
-            start = _first_stored_since(store, store.confirmed_ms - since_ms)
+            start = first_stored_since(store, store.confirmed_ms - since_ms)
             if start is not None and end - start <= NEWEST_BYTES:
                 for record in records(store, start, None):
                     self._dedup.replay(record)
@@ -202,16 +203,3 @@ def _decoded(data: bytes, at: int) -> Iterator[Record]:
         yield decode(data, at)
     except ProtocolError:
         return
-
-
-def _first_stored_since(store: MessageStore, since_ms: int) -> int | None:
-    """Return the physical offset of the first message stored at `since_ms` or later; None without such a message."""
-    found: int | None = None
-    for queue in store.queues():
-        last = store.reader.store_time(queue, queue.max_offset - 1)
-        if last is None or last < since_ms:
-            continue
-        entry = queue.entry(store.reader.offset_by_time(queue, since_ms))
-        if entry is not None and (found is None or entry[0] < found):
-            found = entry[0]
-    return found

@@ -6,12 +6,15 @@ entry contains the due time in place of the tags code.
 
     send, DELAY=3  --defer-->  SCHEDULE_TOPIC_XXXX, queue 2  --due-->  REAL_TOPIC and REAL_QID, with all properties
 
-The delivered offset of each level is saved to `config/delayOffset.json`, never ahead of what is durable in the log: after a crash
-a message may be delivered again, but none is lost.
+The delivered offset of each level is saved to `config/delayOffset.json`, never ahead of what is durable in the log, so no message
+is lost. After a crash or an election it is behind by some deliveries. They are in the log: a delivered record names the record it
+was copied from in PREPAREDTRANSACTIONOFFSET, which is 0 in a record that Apache delivers and has no effect on clients. `resume`
+searches the end of the log for them, so they are not repeated.
 
 Invariants:
 - No message is delivered before it is due, unless the clock was set back: an entry due later than now + delay is due now.
 - A level's offset advances only past entries that were delivered, or whose record is gone.
+- The entries of a level are delivered in their order, so all entries before a delivered one are done.
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ from zlib import crc32
 
 from firearrow.broker.deferred.records import DeferredRecord, LogWindow, read_windows
 from firearrow.broker.deferred.router import target_properties
+from firearrow.broker.log_scan import delivered_since
 from firearrow.broker.message import HOST_BITS, PREPARED, TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.internal import InternalWriter
-from firearrow.store.consume_queue import ENTRY, ConsumeQueue
+from firearrow.store.consume_queue import ENTRY, UNIT, ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.bodies.admin import DelayOffsetSerializeWrapper
@@ -41,6 +45,7 @@ from firearrow.wire.record import HEAD, HEAD_BYTES, MAGIC_V1
 
 MAX_PER_TICK = 2_000  # deliveries of one level per tick; bounds the time the event loop is blocked
 _BATCH = 256  # queue entries read together
+_CLOCK_ERROR_MS = 1_000  # by which the clock of a master may have been set back, or differ from its predecessor's
 _INT32 = 1 << 31
 _LEVEL_PROPERTY = b"\x02DELAY\x01%d\x02"
 _TARGET = re.compile(rb"REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01([0-9]{1,9})\x02")
@@ -115,6 +120,26 @@ class DelayService:
                     more |= self._deliver_level(number, queue, now_ms)
         return more
 
+    def resume(self) -> None:
+        """Skip the entries behind the saved offsets that were delivered all the same. Call it before the first tick as master.
+
+        No entry was delivered before it was due, so the log from the due time of the first one on is searched.
+        """
+        pending: list[tuple[int, ConsumeQueue, int]] = []
+        since_ms: int | None = None
+        for number, offset in enumerate(self._offsets):
+            queue = self._store.find_queue(SCHEDULE_TOPIC, number)
+            first = None if queue is None else queue.entry(max(offset, queue.min_offset))
+            if queue is not None and first is not None:
+                pending.append((number, queue, max(offset, queue.min_offset)))
+                since_ms = first[2] if since_ms is None else min(first[2], since_ms)
+        if since_ms is None:
+            return
+        delivered = delivered_since(self._store, since_ms - _CLOCK_ERROR_MS)
+        for number, queue, offset in pending if delivered else ():
+            self._offsets[number] = _skip_delivered(queue, offset, delivered)
+        self._due_ms = [0] * len(self._offsets)
+
     def next_due_ms(self) -> int | None:
         """Return when the next message is due; None if no message is held."""
         return min((self._due_ms[level - 1] for level, at, end in self.progress() if at < end), default=None)
@@ -179,7 +204,7 @@ class DelayService:
                         message.topic, message.queue_id = target
                         message.body, message.properties, message.tags_code = body, raw, tags_code_of(raw)
                         message.flag, message.sys_flag, message.reconsume_times = flag, sys_flag, times
-                        message.born_ms, message.born_host = born_ms, born_host
+                        message.born_ms, message.born_host, message.prepared_offset = born_ms, born_host, offset
                         append(message, now_ms)
                         continue
             self._deliver(window.record(offset, size), now_ms)
@@ -191,6 +216,7 @@ class DelayService:
             return
         message = record.message(topic, queue_id)
         if message is not None:
+            message.prepared_offset = record.physical_offset
             self._writer.deliver(message, now_ms)
 
     # Administration
@@ -254,6 +280,19 @@ class DelayService:
 
 def _used(offsets: list[int]) -> dict[int, int]:
     return {number + 1: offset for number, offset in enumerate(offsets) if offset}
+
+
+def _skip_delivered(queue: ConsumeQueue, offset: int, delivered: set[int]) -> int:
+    """Return the offset behind the last entry from `offset` on whose record was delivered."""
+    while entries := queue.entries(offset, _BATCH):
+        done = 0
+        for number, (physical_offset, _, _) in enumerate(ENTRY.iter_unpack(entries), 1):
+            if physical_offset in delivered:
+                done = number
+        offset += done
+        if done * UNIT < len(entries):
+            break
+    return offset
 
 
 @lru_cache(maxsize=4096)

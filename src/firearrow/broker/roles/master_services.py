@@ -48,6 +48,8 @@ class MasterServices:
         self._transactions = transactions
         self._sends = sends
         self._dedup_file = self._load_dedup()
+        if not context.role.is_slave:
+            self._delay.resume()
 
     def _load_dedup(self) -> DedupFile:
         """Restore the state that recognises repeated sends."""
@@ -127,6 +129,7 @@ class MasterServices:
         if self._sends.enable_key_dedup(KEY_DEDUP_MS):
             self._dedup_file.learn_newest()
         self._key_dedup_until_ms = now + KEY_DEDUP_MS
+        self._delay.resume()
         self._timers.activate(now)
         self._transactions.activate(now)
 

@@ -18,8 +18,10 @@ snapshot is taken together with the current end of the commit log, and written o
 
 Invariants:
 - No message is delivered before its delivery time.
-- The slot at `read_time_ms` is open and all earlier slots are delivered. After a crash a message may be delivered again, but none
-  is lost, however long the broker was down.
+- The slot at `read_time_ms` is open and all earlier slots are delivered. No message is lost after a crash, however long the
+  broker was down.
+- A delivered or rolled message names the record it was copied from in PREPAREDTRANSACTIONOFFSET. After a crash or an election the
+  checkpoint is behind by some deliveries. They are found in the log and not repeated.
 - Messages are delivered only after everything that was in the queue when the tick began is enqueued. So a recall that was
   acknowledged in time is effective even if message and marker are read from the queue late.
 - A slot is opened only after everything rolled to it is enqueued. So a message and its marker meet there, whichever of them was
@@ -32,6 +34,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from firearrow.broker.deferred.records import DeferredRecord, batch_within_limit, read_cost, read_records
+from firearrow.broker.log_scan import delivered_since
 from firearrow.broker.message import read_message
 from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
@@ -48,11 +51,13 @@ from firearrow.wire import properties
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.names import TIMER_TOPIC
 from firearrow.wire.properties import find, with_properties
+from firearrow.wire.record import prepared_transaction_offset_at
 
 MAX_PER_TICK = 500  # small messages delivered per tick; bounds the time the event loop is blocked
 _BATCH = 256  # queue entries read together
 _RETRY_MS = 1_000  # after an I/O error
 _EXPIRE_MS = 30_000
+_SNAPSHOT_BYTES = 64 * 1024 * 1024
 _HOUR_MS = 3_600_000
 _topic_hash = lru_cache(maxsize=1024)(hash_code)
 
@@ -93,6 +98,11 @@ class TimerService:
         self.defer, self.check = admission.defer, admission.check
         self._next_expire_ms = self._retry_at_ms = 0
         self._problem = ""
+        self._delivered: set[int] = set()  # physical offsets of messages delivered since the checkpoint and before `_open`
+        self._delivered_until_ms = 0
+        self._opened_end = 0  # end of the queue at `_open`
+        # Physical offsets of messages whose rolled copies were in the queue at `_open`. Each is removed with its slot.
+        self._superseded: set[int] = set()
         self._opened = False
         self._master_checkpoint: TimerCheckpoint | None = None  # on a replica
         # Checkpointing
@@ -100,6 +110,7 @@ class TimerService:
         self._saving = False  # a checkpoint is being written
         self._save_failed = False
         self._snapshot: tuple[int, TimerCheckpoint] | None = None  # log offset that must be durable first, checkpoint
+        self._snapshot_end = 0  # end of the log at the last snapshot
         self._next_snapshot_ms = 0
         if settings.timer_wheel_enable and active:
             self._open(now_ms, clean=clean)
@@ -119,11 +130,22 @@ class TimerService:
         if queue is not None:
             progress.queue_offset = max(min(progress.queue_offset, queue.max_offset), queue.min_offset)
             # Records that are not readable yet may include a recall acknowledged by the previous master.
-            self._barrier = queue.next_offset
+            self._barrier = self._opened_end = queue.next_offset
+            self._find_delivered(queue, now_ms)
         if not self.metrics.load() or not files.as_left:
             self.metrics.recount(files.count_waiting(), self._real_topic_of)
         if files.begun:
             self._open_slot()
+
+    def _find_delivered(self, queue: ConsumeQueue, now_ms: int) -> None:
+        """Search the log for messages that were delivered although the checkpoint does not cover them."""
+        # Their slots were open when they were delivered, so that was at the time of the checkpoint's slot or later.
+        since_ms: int | None = self.files.progress.read_time_ms
+        if not self.files.begun:  # a replica that has never copied a checkpoint starts with the first message
+            since_ms = self._store.reader.store_time(queue, self.files.progress.queue_offset)
+        unknown = since_ms is not None and not self.files.as_left
+        self._delivered = delivered_since(self._store, since_ms or 0) if unknown else set()
+        self._delivered_until_ms = now_ms
 
     # Replication
 
@@ -162,6 +184,7 @@ class TimerService:
 
     def _clear_pending(self) -> None:
         self._pending_recalls.clear()
+        self._superseded.clear()
         self._barrier = 0
         self._rolled = self._overdue = None
 
@@ -273,6 +296,8 @@ class TimerService:
         assert slot is not None
         if progress.replaying and out_ms < progress.replay_from_ms:
             return
+        if progress.queue_offset < self._opened_end and b"TIMER_ROLL_TIMES\x01" in record.properties:
+            self._superseded.add(prepared_transaction_offset_at(record.raw))
         log, wheel = files.log, files.wheel
         written_ms = wheel.floor(now_ms)
         magic = MAGIC
@@ -359,6 +384,8 @@ class TimerService:
             self._store.problems.append(f"timers: {slot.lost} messages due at {slot.time_ms} are missing from the commit log")
         self._changed |= slot.used
         wheel, progress = self.files.wheel, self.files.progress
+        if self._delivered and slot.time_ms > self._delivered_until_ms and not progress.replaying:
+            self._delivered.clear()
         next_ms = slot.time_ms + wheel.precision_ms
         used_ms = wheel.next_used(next_ms, this_ms) if next_ms < this_ms else None
         progress.read_time_ms = this_ms if used_ms is None else used_ms
@@ -376,6 +403,11 @@ class TimerService:
                 slot.recall(identity)
 
     def _deliver(self, entry: TimerEntry, record: DeferredRecord, now_ms: int) -> None:
+        if record.physical_offset in self._delivered:
+            return
+        if record.physical_offset in self._superseded:
+            self._superseded.discard(record.physical_offset)
+            return
         stamps = {"TIMER_ENQUEUE_MS": str(entry.written_ms), "TIMER_DEQUEUE_MS": str(now_ms)}
         if entry.magic & ROLL:
             topic, queue_id = TIMER_TOPIC, 0
@@ -386,6 +418,7 @@ class TimerService:
         if message is None or (topic == TIMER_TOPIC and not entry.magic & ROLL):
             self._store.problems.append(f"timers: the message at {record.physical_offset} is corrupt and is not delivered")
             return
+        message.prepared_offset = record.physical_offset
         stamped = with_properties(message.properties, stamps)
         if len(stamped) <= properties.MAX_BYTES:
             message.properties = stamped
@@ -440,9 +473,12 @@ class TimerService:
 
     def _checkpoint_tick(self, now_ms: int) -> None:
         ready = self._snapshot is None and not self._saving and not self._save_failed and not self.files.progress.replaying
-        if self._changed and ready and now_ms >= self._next_snapshot_ms:
+        # Without timer messages too, so that the next `_open` has little of the log to search.
+        changed = self._changed or self._store.appended_offset - self._snapshot_end >= _SNAPSHOT_BYTES
+        if changed and ready and now_ms >= self._next_snapshot_ms:
             self._next_snapshot_ms = now_ms + self._settings.timer_flush_interval_ms
-            self._snapshot = (self._store.appended_offset, self.files.snapshot(now_ms, before=self._overdue))
+            self._snapshot_end = self._store.appended_offset
+            self._snapshot = (self._snapshot_end, self.files.snapshot(now_ms, before=self._overdue))
             self._changed = False
         if self._snapshot is not None and self._store.flushed_offset >= self._snapshot[0]:
             (_, checkpoint), self._snapshot = self._snapshot, None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from firearrow.broker.log_scan import records_since
 from firearrow.broker.tables.consumer_offsets import OffsetTable
 from firearrow.broker.transaction.half_message import SYSTEM_GROUP, Half, half_at, read_half
 from firearrow.broker.transaction.op_queue import OpMessages, parse_offsets
@@ -29,7 +30,6 @@ from firearrow.wire.errors import ProtocolError
 log = logging.getLogger("firearrow.broker")
 
 OVERLAP_MS = 10_000
-_CHUNK = 1 << 20
 
 
 def saved_offset(offsets: OffsetTable, queue: ConsumeQueue) -> int:
@@ -146,30 +146,6 @@ class Recovery:
 
 def committed_since(store: MessageStore, start: int) -> Iterator[tuple[int, bytes]]:
     """Yield (PREPAREDTRANSACTIONOFFSET, record) of every committed message from `start`, a record boundary, on."""
-    segment_size = store.settings.mapped_file_size_commit_log
-    position = start
-    while position < store.confirm_offset:
-        segment_end = position - position % segment_size + segment_size
-        data = store.read(position, min(_CHUNK, segment_end - position))
-        yielded, passed = _committed_in(data)
-        yield from yielded
-        if passed:
-            position += passed
-            continue
-        size, magic = record.SIZE_AND_MAGIC.unpack_from(data) if len(data) >= record.BLANK_BYTES else (0, 0)
-        if magic in record.RECORD_MAGICS and len(data) < size <= segment_end - position:
-            yielded, passed = _committed_in(store.read(position, size))  # a record larger than the chunk
-            yield from yielded
-        # Otherwise the rest of this segment is empty or unreadable.
-        position = position + passed if passed else segment_end
-
-
-def _committed_in(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
-    """Return the committed messages among the complete records at the start of `data`, and the size of these records."""
-    found: list[tuple[int, bytes]] = []
-    end = 0
-    for at, size in record.iter_records(data):
-        end = at + size
+    for data, at, size in records_since(store, start):
         if record.sys_flag_at(data, at) & record.TRANSACTION_TYPE == record.TRANSACTION_COMMIT:
-            found.append((record.prepared_transaction_offset_at(data, at), data[at:end]))
-    return found, end
+            yield record.prepared_transaction_offset_at(data, at), data[at : at + size]
