@@ -48,7 +48,6 @@ from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
-from firearrow.broker.tables.change_log import ANSWERED_WHEN_STORED
 from firearrow.broker.tables.clients import ClientTable
 from firearrow.broker.tables.consumer_offsets import OffsetTable
 from firearrow.broker.tables.groups import GroupTable
@@ -341,8 +340,7 @@ class Broker:
         pulls = PullHandler(context, self.long_polling)
         self._services = MasterServices(context, self.transactions, sends, config, self._now_ms)
         handlers = _all_handlers(context) | self.transactions.handlers()
-        logged = ANSWERED_WHEN_STORED if settings.enable_d_leger_commit_log else ()
-        handlers |= answering_when_registered(context, handlers, logged)
+        handlers |= answering_when_registered(context, handlers)
         self._dispatcher = RequestDispatcher(context, handlers, sends, pulls, self.commit, self.flow, self._now_ms)
         if self._make_replication is not None:
             services = RoleServices(

@@ -9,7 +9,7 @@ A change of a topic always replaces the data version of the table. So an ordinar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, cast
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -17,7 +17,7 @@ from firearrow.net.server import Connection
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import Command
 
-_CREATING = (RequestCode.HEART_BEAT, RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+_CHANGING = (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
 
 WhenRegistered = Callable[[Callable[[], None]], None]
 
@@ -53,14 +53,13 @@ def hold_replies(broker: BrokerContext, conn: Connection) -> Connection:
     return cast(Connection, RegisteredReplies(conn, broker.when_registered))
 
 
-def answering_when_registered(
-    broker: BrokerContext, handlers: dict[int, Handler], logged: Collection[int] = ()
-) -> dict[int, Handler]:
+def answering_when_registered(broker: BrokerContext, handlers: dict[int, Handler]) -> dict[int, Handler]:
     """Wrap the handlers that may create or change a topic.
 
-    Sends hold their replies back themselves. So does the change log of an elected group for the requests `logged`, whose replies
-    also wait for replication.
+    Sends hold their replies back themselves. So does the change log of an elected group (tables/change_log.py) for the requests
+    of operators, whose replies also wait for replication.
     """
+    creating = (RequestCode.HEART_BEAT,) if broker.settings.enable_d_leger_commit_log else (RequestCode.HEART_BEAT, *_CHANGING)
 
     def wrapped(handler: Handler) -> Handler:
         def answer_when_registered(conn: Connection, request: Command, now_ms: int) -> bytes | None:
@@ -74,4 +73,4 @@ def answering_when_registered(
 
         return answer_when_registered
 
-    return {int(code): wrapped(handlers[code]) for code in _CREATING if code in handlers and code not in logged}
+    return {int(code): wrapped(handlers[code]) for code in creating}

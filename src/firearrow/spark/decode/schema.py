@@ -31,7 +31,7 @@ MEANING: Final = {
     "storeTimestamp": "time of storage at the broker",
     "storeHost": "address of the broker",
     "reconsumeTimes": "number of failed consume attempts",
-    "preparedTransactionOffset": "offset of the half message of a transaction",
+    "preparedTransactionOffset": "log offset of the half, delayed or timer message it was copied from",
     "commitLogOffset": "offset in the commit log",
     "storeSize": "size of the stored record in bytes",
     "bodyCRC": "checksum of the body as stored",
