@@ -109,6 +109,19 @@ def part_follower(tools: Tools) -> Inject:
     return inject
 
 
+def deaf_leader(tools: Tools) -> Inject:
+    """Let the leader send to the other members but not receive: it must notice, and another must lead."""
+
+    async def inject(scene: Scene) -> None:
+        leader, others = await scene.fleet.leader(), [one.name for one in await followers(scene)]
+        tools.cables.deafen(leader.name, others)
+        await scene.goes_on(60)
+        tools.cables.undeafen(leader.name, others)
+        await scene.fleet.complete()
+
+    return inject
+
+
 def jump(tools: Tools) -> Inject:
     """Set the clock of a master an hour ahead, back, and to a small offset."""
 
@@ -139,9 +152,14 @@ ENTRIES = [
     Entry(ELECTED, "majority killed", plain(faults.kill_majority)),
     Entry(ELECTED, "followers killed", plain(faults.kill_followers), only_long=True),
     Entry(ELECTED, "rolling restart", plain(faults.rolling_restart)),
+    Entry(ELECTED, "directory lost", plain(faults.lose_directory)),
+    Entry(ELECTED, "directory of another group", plain(faults.exchange_directory)),
+    Entry(ELECTED, "backup restored", plain(faults.restore_backup)),
+    Entry(ELECTED, "bits flipped", plain(faults.flip_bits)),
     Entry(ELECTED, "leader unplugged", unplug_leader, NETWORK),
     Entry(ELECTED, "leader parted from the others", part_leader, NETWORK),
     Entry(ELECTED, "follower parted from the leader", part_follower, NETWORK),
+    Entry(ELECTED, "leader deaf", deaf_leader, NETWORK),
     Entry(ELECTED, "clock of the leader jumps", jump, CLOCKS),
 ]
 

@@ -100,6 +100,15 @@ class Network:
     def join(self, name: str, others: Sequence[str]) -> None:
         self._routes("delete", name, others)
 
+    def deafen(self, name: str, others: Sequence[str]) -> None:
+        """Let a member send to others but receive nothing from them."""
+        for other in others:
+            _must("ip", "-n", self._space(other), "route", "add", "blackhole", f"{self.address(name)}/32")
+
+    def undeafen(self, name: str, others: Sequence[str]) -> None:
+        for other in others:
+            _must("ip", "-n", self._space(other), "route", "delete", "blackhole", f"{self.address(name)}/32")
+
     def _routes(self, what: str, name: str, others: Sequence[str]) -> None:
         for other in others:
             for here, there in ((name, other), (other, name)):

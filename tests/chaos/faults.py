@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from firearrow.cli.main import run
+from firearrow.ha.raft.hard_state import HARD_STATE_FILE, load_hard_state, save_hard_state
+from firearrow.store.filesystem import RealDisk
 from tests.chaos.fleet import Fleet, Machine
 from tests.chaos.workload import Workload
+from tests.support.waiting import until
 
+FOREIGN = "its store directory belongs to another group"
 RESUMED = 40  # acknowledged sends that count as recovery
 
 
@@ -118,6 +126,66 @@ async def freeze_follower(scene: Scene) -> None:
     machine.freeze()
     await scene.goes_on()
     machine.thaw()
+
+
+# Directories of an elected group
+
+
+async def lose_directory(scene: Scene) -> None:
+    """A follower returns without its files: it copies everything."""
+    machine = _one_of(scene, await followers(scene))
+    machine.kill()
+    machine.lose_disk()
+    await scene.goes_on()
+    await scene.fleet.restore()
+
+
+async def exchange_directory(scene: Scene) -> None:
+    """A follower returns with the directory of another group, whose term is higher: it must leave the group."""
+    machine = _one_of(scene, await followers(scene))
+    machine.kill()
+    path = str(machine.store / HARD_STATE_FILE)
+    state = load_hard_state(RealDisk(), path)
+    assert state is not None
+    identity = replace(state.identity, group_id=state.identity.group_id ^ 1)
+    save_hard_state(RealDisk(), path, replace(state, term=state.term + 100, voted_for=machine.name, identity=identity))
+    before = machine.log.count(FOREIGN)
+    await machine.start()
+    await until(lambda: machine.log.count(FOREIGN) > before, f"{machine.name} leaves the group")
+    await scene.goes_on()
+    machine.kill()
+    machine.lose_disk()
+    await scene.fleet.restore()
+
+
+async def restore_backup(scene: Scene) -> None:
+    """A follower returns with an earlier state of its files, marked as the manual demands."""
+    machine = _one_of(scene, await followers(scene))
+    machine.stop()
+    with tempfile.TemporaryDirectory(prefix="firearrow-chaos-") as directory:
+        backup = Path(directory) / "store"
+        shutil.copytree(machine.store, backup)
+        await scene.fleet.restore()
+        await scene.goes_on()
+        machine.kill()
+        machine.replace_disk(backup)
+    assert run(["broker", "rejoin", str(machine.store), "--yes"]) == 0
+    await scene.goes_on()
+    await scene.fleet.restore()
+
+
+async def flip_bits(scene: Scene) -> None:
+    """Bits of a follower's log change while it is down. It must not serve or replicate the damage."""
+    machine = _one_of(scene, await followers(scene))
+    machine.kill()
+    newest = sorted((machine.store / "commitlog").iterdir())[0]
+    data = bytearray(newest.read_bytes())
+    used = len(data.rstrip(b"\0"))
+    for _ in range(5):
+        data[scene.rng.randrange(used)] ^= 1 << scene.rng.randrange(8)
+    newest.write_bytes(data)
+    await scene.goes_on()
+    await scene.fleet.restore()
 
 
 async def followers(scene: Scene) -> list[Machine]:

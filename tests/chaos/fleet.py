@@ -84,9 +84,18 @@ class Machine:
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
+    @property
+    def store(self) -> Path:
+        return self.member.data / "store"
+
     def lose_disk(self) -> None:
         assert not self.running
-        shutil.rmtree(self.member.data / "store")
+        shutil.rmtree(self.store)
+
+    def replace_disk(self, source: Path) -> None:
+        """Replace the store directory by a copy of another one."""
+        self.lose_disk()
+        shutil.copytree(source, self.store)
 
     @property
     def log(self) -> str:

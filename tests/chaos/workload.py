@@ -61,7 +61,7 @@ class Workload:
         self.ledger = ExpectationLedger()
         self.topic = topic
         self._fleet = fleet
-        self._padding = b" " + b"x" * body_bytes
+        self.padding = b" " + b"x" * body_bytes
         self._producer = Producer(
             fleet.namesrv.address,
             group="chaos",
@@ -108,7 +108,7 @@ class Workload:
             value = f"{lane}-{number}"
             ledger.sent.add(value)
             await asyncio.sleep(PACE_S)
-            message = Message(self.topic, value.encode() + self._padding, keys=[key])
+            message = Message(self.topic, value.encode() + self.padding, keys=[key])
             try:
                 result = await self._producer.send(message, sharding_key=key)
             except FirearrowError as error:
@@ -154,7 +154,7 @@ async def verdict(load: Workload, masters: Mapping[str, Machine]) -> Verdict:
     ledger = load.ledger
     stored: set[str] = set()
     for name, machine in masters.items():
-        for queue_id, values in (await drain(machine, load.topic)).items():
+        for queue_id, values in (await drain(machine, load.topic, load.padding)).items():
             last: dict[str, int] = {}
             for value in values:
                 if value in stored:
@@ -172,14 +172,19 @@ async def verdict(load: Workload, masters: Mapping[str, Machine]) -> Verdict:
     return found
 
 
-async def drain(machine: Machine, topic: str) -> dict[int, list[str]]:
-    """Return the values of every queue, in order."""
+async def drain(machine: Machine, topic: str, padding: bytes) -> dict[int, list[str]]:
+    """Return the values of every queue, in order; the whole body if it is not as it was sent."""
     link = await Link.connect(machine.address)
     try:
         queues = {}
         for queue_id in range(QUEUES):
             _, _, records = await pull_all(link, topic, queue_id, 0)
-            queues[queue_id] = [record.body.partition(b" ")[0].decode() for record in records]
+            queues[queue_id] = [_value(record.body, padding) for record in records]
         return queues
     finally:
         link.close()
+
+
+def _value(body: bytes, padding: bytes) -> str:
+    value = body.removesuffix(padding)
+    return value.decode() if value + padding == body else repr(body)

@@ -118,6 +118,8 @@ class FaultSchedule:
 
     def restored_backup(self, machine: Machine) -> str:
         """Back a member up and restore the backup some time later."""
+        if machine.foreign:
+            return "not now"
         backup = machine.disk.backup()
         self._world.after(self._world.rng.choice((500, 2500)), lambda: self._restore(machine, backup))
         return f"{machine.name} is backed up"

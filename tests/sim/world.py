@@ -156,6 +156,9 @@ class World:
         planned = self.now + delay
 
         def tick() -> None:
+            if machine.paused_until > self.now:  # the timer of a process that does not run
+                self.after(machine.paused_until - self.now, tick)
+                return
             self.on(machine, lambda: self._tick(machine, self.now - planned))
             self._tick_later(machine)
 

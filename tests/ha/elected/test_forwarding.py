@@ -30,6 +30,7 @@ class FakeChannel:
         self.closed = False
         self.written: list[Command] = []
         self.waiters: list[ForwardedRequest] = []
+        self.lost_on_abandon = False
 
     def take_opaque(self) -> int:
         return 1000 + len(self.written)
@@ -43,6 +44,9 @@ class FakeChannel:
 
     def abandon(self, reason: str) -> None:
         self.closed = True
+        for waiter in self.waiters:
+            if self.lost_on_abandon:
+                waiter.lost(ConnectionLostError(reason))
 
 
 class Follower:
@@ -190,5 +194,25 @@ def test_stop_rejects_waiting_requests_and_closes_the_connection(told: Story) ->
         assert got.opaque == 2
         assert "the broker is stopping" in (got.remark or "")
         assert follower.channels[0].closed
+
+    told(scenario)
+
+
+def test_request_is_repeated_when_its_leader_is_replaced(told: Story) -> None:
+    """The previous leader may be unreachable: its connection is not closed, and it never answers."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.forward()
+        await follower.forwarded()
+        follower.channels[0].lost_on_abandon = True
+        follower.leader = None
+        follower.forwarder.leader_changed()
+        assert not follower.channels[0].closed  # it may still answer
+        follower.leader = "10.0.0.2:10911"
+        follower.forwarder.leader_changed()
+        waiter = await follower.forwarded(2)
+        assert [channel.address for channel in follower.channels] == [LEADER, "10.0.0.2:10911"]
+        waiter.answered(answer(ResponseCode.SUCCESS))
+        assert [got.code for got in follower.answers()] == [ResponseCode.SUCCESS]
 
     told(scenario)

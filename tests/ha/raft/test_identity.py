@@ -133,6 +133,19 @@ def test_member_among_members_of_another_group_halts_with_its_directory_unchange
     assert ready.hard_state is None
 
 
+def test_group_of_a_follower_is_known_from_its_greeting() -> None:
+    """Followers send no other messages to each other."""
+    raft = member(end=50)
+    raft.step("n1", RequestVote(9, 9, 1000, group_id=THEIRS), 10)
+    assert raft.greeted("n2", OURS).log_lines == []
+    raft.greeted("n2", THEIRS)
+    assert role_of(raft) is Role.HALTED
+    empty = member(uninitialised=True)
+    empty.greeted("n1", THEIRS)
+    empty.greeted("n2", THEIRS)
+    assert role_of(empty) is Role.FOLLOWER
+
+
 def test_founder_that_lost_its_directory_replaces_the_group_of_members_without_data() -> None:
     """It had formed a group with members that never received anything."""
     raft = member("n1", 0, HardState(1, "n0", identity=LogIdentity("g", "n1", THEIRS, 7)))

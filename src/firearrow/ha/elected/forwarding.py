@@ -3,8 +3,9 @@
 Clients learn of a new leader when they next refresh their routes, up to 30 s later. Until then a follower forwards their
 requests unchanged and returns the leader's responses. While there is no leader, requests wait for one, at most WAIT_MS; a
 follower that is elected meanwhile serves them itself. A request is repeated within that time if the leader rejects it because
-it was deposed, or if its connection is lost. The leader stores a repeated message once: it remembers forwarded messages for a
-while, and a new leader knows those of its predecessor (broker/dedup/dedup.py).
+it was deposed, if its connection is lost, or if another leader is elected: the previous one may be unreachable. The leader
+stores a repeated message once: it remembers forwarded messages for a while, and a new leader knows those of its predecessor
+(broker/dedup/dedup.py).
 
 A request that was already forwarded, marked by a bit in its flag, is not forwarded again. Otherwise two members that take each
 other for the leader could forward it forever.
@@ -89,6 +90,12 @@ class LeaderForwarder:
             self._send(forwarded)
         else:
             self._wait(forwarded)
+
+    def leader_changed(self) -> None:
+        """Repeat the requests that wait for a leader that no longer leads, once its successor is known."""
+        channel = self._channel
+        if channel is not None and (self._leads() or self._leader_address() not in (None, channel.address)):
+            self._drop_channel()
 
     async def stop(self) -> None:
         if self._task is not None:

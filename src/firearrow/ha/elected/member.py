@@ -244,6 +244,7 @@ class QuorumReplica:
     def received(self, sender: str, message: Message | Hello) -> None:
         if isinstance(message, Hello):
             self._addresses[sender] = message.address
+            self.node.greeted(sender, message.group_id)
         else:
             self.node.step(sender, message, monotonic_ms())
 
@@ -279,6 +280,7 @@ class QuorumReplica:
         if raft.leader != self._leader:
             self._leader = raft.leader
             self._leader_changed.set()
+            self._forwarder.leader_changed()
         if self._serving and self._paused == raft.accepts_appends:
             self._paused = not raft.accepts_appends
             self._broker.pause(self._paused)

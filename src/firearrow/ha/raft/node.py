@@ -143,6 +143,9 @@ class RaftNode:
     def connected(self, peer: str, now_ms: int) -> None:
         self._apply(self.raft.connected(peer, now_ms))
 
+    def greeted(self, peer: str, group_id: int) -> None:
+        self._apply(self.raft.greeted(peer, group_id))
+
     def disconnected(self, peer: str, now_ms: int) -> None:
         self._apply(self.raft.disconnected(peer, now_ms))
 

@@ -217,6 +217,12 @@ class Raft:
             self._request_vote(peer)
         return self._take_ready()
 
+    def greeted(self, peer: str, group_id: int) -> Ready:
+        """Compare the group of a peer that has connected: followers send nothing else to each other."""
+        if self.role is not Role.HALTED and self._is_foreign(group_id) and not self._has_no_data():
+            self._note_foreign(peer, group_id)
+        return self._take_ready()
+
     def disconnected(self, peer: str, now_ms: int) -> Ready:
         """Shorten the election timeout if the lost connection came from the leader."""
         self._now_ms = max(self._now_ms, now_ms)
@@ -305,10 +311,9 @@ class Raft:
 
     def _is_admissible(self, sender: str, message: Message) -> bool:
         """Return whether a message may have an effect: it comes from this group, and its term is plausible."""
-        mine, theirs = self.identity.group_id, message.group_id
-        if mine and theirs and mine != theirs:
+        if self._is_foreign(message.group_id):
             if not self._has_no_data():
-                self._note_foreign(sender, theirs)
+                self._note_foreign(sender, message.group_id)
                 return False
             if not isinstance(message, RequestVote | Probe | AppendEntries):
                 return False
@@ -321,6 +326,10 @@ class Raft:
             )
             return False
         return True
+
+    def _is_foreign(self, group_id: int) -> bool:
+        mine = self.identity.group_id
+        return bool(mine and group_id) and mine != group_id
 
     def _has_no_data(self) -> bool:
         """Return whether this member never followed a leader and never led."""
@@ -502,7 +511,7 @@ class Raft:
 
     def _extend_deadlines(self, late_ms: int) -> None:
         """Give the other members the time in which this one did not run."""
-        self._election_due_ms += late_ms
+        self._election_due_ms = min(self._election_due_ms + late_ms, self._now_ms + 2 * self._pacing.window_ms)
         for progress in self.progress.values():
             progress.last_heard_ms = min(progress.last_heard_ms + late_ms, self._now_ms)
 
