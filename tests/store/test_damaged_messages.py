@@ -243,3 +243,19 @@ def test_scrubber_leaves_the_queue_of_a_recreated_topic_alone() -> None:
     history.scrub()
     assert history.store.problems == []
     history.check()
+
+
+def test_damage_before_the_first_sync_of_derived_files_does_not_end_the_log() -> None:
+    history = History()
+    history.settings.flush_consume_queue_thorough_interval = 3_600_000
+    for _ in range(30):
+        history.send("Orders", 0, 700)
+        history.write()
+        history.flush()
+    disk = history.disk.copy()
+    assert not disk.exists(f"{ROOT}/queueTable")
+    flip(disk, segment(0), 100, 3)  # in the body of the first message
+    history.reopen(disk)
+    assert history.report.damaged == [(0, record.decode(history.sent["Orders", 0][1]).physical_offset)]
+    queue = history.store.queue("Orders", 0)
+    assert (queue.min_offset, queue.max_offset) == (1, 30)

@@ -179,19 +179,22 @@ class StoreRecovery:
     def _begin_with_table(self, table: QueueTable) -> tuple[int, int]:
         derived = max(table.derived_offset, self._log.min_offset)
         intact = self._queues.load_with_table(table, derived)
+        return derived if intact else self._log.min_offset, self._durable_end(table.derived_offset)
+
+    def _durable_end(self, known: int) -> int:
+        """Return the durable end of the log, which is at least `known`. Unless the machine was restarted, nothing was lost."""
         same_boot = self._checkpoint.boot_id != b"" and self._checkpoint.boot_id == self._disk.boot_id()
-        durable = _NO_LIMIT if same_boot else max(table.derived_offset, self._checkpoint.flushed_offset)
-        return derived if intact else self._log.min_offset, durable
+        return _NO_LIMIT if same_boot else max(known, self._checkpoint.flushed_offset)
 
     def _begin_without_table(self) -> tuple[int, int]:
         log = self._log
         intact = self._queues.load_without_table()
         log_end = (max(log.segments) + 1) * log.segment_size if log.segments else 0
-        durable = self._queues.dispatched_end(log_end) if self._report.clean else self._checkpointed_segment()
+        known = self._queues.dispatched_end(log_end) if self._report.clean else self._checkpointed_segment()
         small = log_end - log.min_offset <= _SCAN_ALL_UP_TO
-        start = log.min_offset if small or not intact else max(durable, log.min_offset)
+        start = log.min_offset if small or not intact else max(known, log.min_offset)
         self._queues.keep_below(start)
-        return start, durable
+        return start, self._durable_end(known)
 
     def _checkpointed_segment(self) -> int:
         """Return the start of the newest segment whose first record is covered by the checkpoint."""
