@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "config": set(),
     "store": {"wire", "config", "_native", "clock"},
     "net": {"wire", "config", "clock"},
-    "auth": {"wire", "net", "config"},
+    "auth": {"wire", "store", "net", "config"},
     "namesrv": {"wire", "store", "net", "auth", "config", "clock"},
     "broker": {"wire", "store", "net", "auth", "config", "clock", "procfs"},
     "ha": {"wire", "store", "net", "auth", "broker", "config", "clock"},
@@ -61,6 +61,7 @@ SUBPACKAGES_MAY_IMPORT = {
     "broker": {
         "sql92": set(),
         "admin": {".", "observability", "pull", "requests", "tables"},
+        "auth": {".", "requests"},
         "dedup": {".", "requests", "send", "tables", "timer"},
         "deferred": {".", "requests", "send", "tables"},
         "observability": {".", "tables", "timer"},

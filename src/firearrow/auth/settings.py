@@ -75,8 +75,6 @@ class AuthSettings(ListenerSettings):
             )
         if self.migrate_auth_from_v1_enabled and not self.authentication_enabled:
             raise SettingError("migrateAuthFromV1Enabled", "true", "authenticationEnabled=true with it")
-        if self.authentication_enabled:
-            raise SettingError("authenticationEnabled", "true", "false: this version does not check signatures yet")
         for key, name, known in self._class_names():
             if name is not None and name not in known:
                 raise SettingError(key, name, "one of " + ", ".join(known))

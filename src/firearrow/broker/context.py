@@ -16,6 +16,7 @@ from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Header
 
 if TYPE_CHECKING:  # these modules import this one for their handlers
+    from firearrow.auth.table import AuthTable
     from firearrow.broker.deferred.delay_levels import DelayService
     from firearrow.broker.deferred.router import DeferralRouter
     from firearrow.broker.observability.stats import BrokerStats
@@ -70,6 +71,7 @@ class BrokerContext:
     register_all: Callable[[], None]  # registers all topics at every name server, soon
     when_registered: Callable[[Callable[[], None]], None]  # calls back when the name servers know all changes, or soon after
     wake_queue: Callable[[str, int], None]  # (topic, queue id): resumes the parked pulls of a queue
+    auth: AuthTable | None = None  # users and policies; None without authentication
 
     @property
     def name(self) -> str:

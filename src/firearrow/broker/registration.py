@@ -41,6 +41,7 @@ from firearrow.wire.headers.namesrv import (
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
+from firearrow.wire.signature import RequestSigner
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -80,6 +81,7 @@ class Registration:
     `on_order_config` receives the order configuration (topic -> `broker:queues;...`) that name servers answer with.
     `on_master`, on a slave, receives the replication address and the address of the master, None while unknown.
     `tls` returns the context of new connections; it is called once here, so that unusable files prevent the start.
+    `signer` signs the requests.
     """
 
     def __init__(
@@ -94,8 +96,10 @@ class Registration:
         on_order_config: Callable[[dict[str, str]], None] = lambda table: None,
         on_master: Callable[[str | None, str | None], None] = lambda ha_address, address: None,
         tls: Callable[[], SSLContext | None] = lambda: None,
+        signer: RequestSigner | None = None,
     ) -> None:
         self.identity = identity
+        self.signer = signer
         self.tls = tls
         tls()
         self.topics = topics
@@ -298,7 +302,9 @@ class NameServerSession:
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:
             self._all_wanted = True  # the server may have lost its state
-            self._channel = await Channel.connect(self._address, on_close=self._lost, tls=self._owner.tls())
+            self._channel = await Channel.connect(
+                self._address, on_close=self._lost, tls=self._owner.tls(), signer=self._owner.signer
+            )
         return self._channel
 
     async def _register(self, channel: Channel, version: DataVersion, topics: Mapping[str, TopicConfig]) -> None:

@@ -24,7 +24,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from firearrow.auth.acl_v1 import read_accounts
+from firearrow.auth.bootstrap import inner_signer, open_table
+from firearrow.auth.guarded_service import guarded
+from firearrow.auth.table import AuthTable
 from firearrow.broker import admin, query, request_reply
+from firearrow.broker.auth import handlers as auth_handlers
+from firearrow.broker.auth.rules import broker_rules
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred import retry
 from firearrow.broker.deferred.delay_levels import DelayService
@@ -61,6 +67,7 @@ from firearrow.broker.transaction.service import Transactions
 from firearrow.clock import wall_ms
 from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.address import advertised_ip
+from firearrow.net.connection import Service
 from firearrow.net.limits import limits_of
 from firearrow.net.server import Ports, SocketPair
 from firearrow.net.tls import outgoing_context, server_tls
@@ -141,9 +148,7 @@ class Broker:
             try:
                 self._assemble(store, clean=report.clean)
                 limits = limits_of(settings, _CONNECTION_SHARE)
-                await ports.serve(
-                    self._dispatcher, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings), limits=limits
-                )
+                await ports.serve(self._service, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings), limits=limits)
                 if self.replication is not None:
                     await self.replication.start()
                 await self._start_metrics()
@@ -288,13 +293,7 @@ class Broker:
             stored=lambda: stored_topics(store),
             submit=store.submit,
         )
-        make_registration = partial(
-            Registration,
-            self.namesrv_addrs,
-            period_ms=settings.register_name_server_period,
-            timeout_ms=settings.register_broker_timeout_mills,
-            tls=partial(outgoing_context, settings),
-        )
+        make_registration = self._registration_factory()
         self._registration = make_registration(
             self._identity(),
             lambda: (topics.data_version, topics.all()),
@@ -333,21 +332,17 @@ class Broker:
             register_all=self._registration.register_all,
             when_registered=self._registration.when_registered,
             wake_queue=self._wake_queue,
+            auth=self._open_auth_table(store.disk),
         )
         self._load_tables(now)
         self.transactions = Transactions(context, now)
-        sends = SendHandler(context, self.transactions, replies)
-        pulls = PullHandler(context, self.long_polling)
+        sends, pulls = SendHandler(context, self.transactions, replies), PullHandler(context, self.long_polling)
         self._services = MasterServices(context, self.transactions, sends, config, self._now_ms)
         handlers = _all_handlers(context) | self.transactions.handlers()
         handlers |= answering_when_registered(context, handlers)
         self._dispatcher = RequestDispatcher(context, handlers, sends, pulls, self.commit, self.flow, self._now_ms)
-        if self._make_replication is not None:
-            services = RoleServices(
-                context, handlers, self._dispatcher, pulls, sends, self.commit, self._services, self._registration
-            )
-            self._roles = RoleController(services, config, self._now_ms, self._make_replication, make_registration)
-            self.replication = self._roles.replication
+        self._service = self._guarded(self._dispatcher)
+        self._add_roles(handlers, pulls, sends, make_registration)
         topics.subscribe(self._registration.topic_changed)
         topics.subscribe(sends.topic_changed)
         self._start_store(store, loop)
@@ -367,6 +362,61 @@ class Broker:
             busy_poller = BusyPoller(call_soon, settings.stay_awake_micros)
         flow, policy = FlowControl(settings), LocalFlush(sync_flush=store.settings.sync_flush)
         return flow, GroupCommit(store, policy, replies, self.long_polling, stats, flow, self._now_ms, call_soon, busy_poller)
+
+    def _add_roles(
+        self,
+        handlers: dict[int, Handler],
+        pulls: PullHandler,
+        sends: SendHandler,
+        make_registration: Callable[..., Registration],
+    ) -> None:
+        """Add replication, and with it the change of roles."""
+        if self._make_replication is not None:
+            services = RoleServices(
+                self.context,
+                handlers,
+                self._dispatcher,
+                pulls,
+                sends,
+                self.commit,
+                self._services,
+                self._registration,
+                self._service,
+            )
+            self._roles = RoleController(services, self._config, self._now_ms, self._make_replication, make_registration)
+            self.replication = self._roles.replication
+
+    def _registration_factory(self) -> Callable[..., Registration]:
+        settings = self.settings
+        return partial(
+            Registration,
+            self.namesrv_addrs,
+            period_ms=settings.register_name_server_period,
+            timeout_ms=settings.register_broker_timeout_mills,
+            tls=partial(outgoing_context, settings),
+            signer=inner_signer(settings),
+        )
+
+    def _open_auth_table(self, disk: Disk) -> AuthTable | None:
+        settings = self.settings
+        directory = settings.auth_config_path or os.path.join(self.store_settings.store_path_root_dir, "config")
+        return open_table(settings, disk, directory, self._now_ms, lambda: read_accounts(settings))
+
+    def _guarded(self, dispatcher: RequestDispatcher) -> Service:
+        """Return the dispatcher behind access control, or the dispatcher itself if access control is off."""
+        context = self.context
+        if context.auth is None:
+            return dispatcher
+        rules = broker_rules(context)
+        return guarded(
+            dispatcher,
+            self.settings,
+            context.auth,
+            rules,
+            self._now_ms,
+            forwarded=lambda: dispatcher.forwarded_codes,
+            on_refused=lambda code, response_code: context.stats.served(code if code in rules else -1, response_code, 0),
+        )
 
     def _identity(self) -> Identity:
         settings = self.settings
@@ -453,7 +503,7 @@ def _log_recovery(directory: str, report: RecoveryReport) -> None:
 
 def _all_handlers(context: BrokerContext) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
-    others = (queue_assignment, clients, queue_locks, consumer_offsets, query, recall, request_reply, retry)
+    others = (auth_handlers, queue_assignment, clients, queue_locks, consumer_offsets, query, recall, request_reply, retry)
     for module in (*admin.MODULES, *others):
         for code, handler in module.handlers(context).items():
             assert code not in table, f"two handlers for request code {code}"

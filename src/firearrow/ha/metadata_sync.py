@@ -1,4 +1,4 @@
-"""Metadata replication beside the log: topics, groups, consumer and delay offsets, request modes, timers.
+"""Metadata replication beside the log: topics, groups, consumer and delay offsets, request modes, timers, users.
 
 A copy is a few requests on an ordinary connection. A slave copies every `slaveSyncInterval`, the first time as soon as the master
 is known. A table of the master replaces the slave's, except that consumer offsets are merged. A table that the master does not
@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from firearrow.auth.administration import DATA_VERSION
+from firearrow.auth.bootstrap import inner_signer
 from firearrow.broker.roles.replication import ReplicationHost
 from firearrow.net.channel import Channel
 from firearrow.net.tls import outgoing_context
@@ -28,6 +30,7 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request, request_code
 from firearrow.wire.headers.admin import GetAllSubscriptionGroupRequestHeader, GetAllTopicConfigRequestHeader
+from firearrow.wire.headers.auth import GetUserRequestHeader, ListAclsRequestHeader, ListUsersRequestHeader
 from firearrow.wire.headers.client import ViewMessageRequestHeader
 
 CALL_TIMEOUT_MS = 3_000
@@ -52,7 +55,7 @@ class MetadataCopy:
     async def copy(self, channel: Channel) -> None:
         """Copy every table once. Raises OSError if the master cannot be reached; an invalid table is logged and skipped."""
         tables = (self._topics, self._groups, self._offsets, self._delay_offsets, self._request_modes)
-        for table in (*tables, self._timer_check_point, self._timer_metrics, self._damaged_records):
+        for table in (*tables, self._timer_check_point, self._timer_metrics, self._damaged_records, self._users):
             await _copy_if_possible(table, channel)
 
     async def _topics(self, channel: Channel) -> None:
@@ -142,6 +145,28 @@ class MetadataCopy:
                 store.damage.range_repaired(start, position)
                 log.warning("copied the damaged log from %d to %d from the master", start, position)
 
+    async def _users(self, channel: Channel) -> None:
+        """Copy users and policies if they have changed. A change during the copy makes the next copy start again."""
+        ours = self._broker.context.auth
+        if ours is None:
+            return
+        version, names = await self._user_names(channel)
+        if version is None or version == ours.data_version.to_json():
+            return
+        users = {name: _table(await self._call(channel, GetUserRequestHeader(username=name))) for name in names}
+        answer = await self._call(channel, ListAclsRequestHeader())
+        acls = _objects(answer.body)
+        again, _ = await self._user_names(channel)
+        if again == version:
+            ours.take_over({"dataVersion": version, "users": users, "acls": {str(acl.get("subject")): acl for acl in acls}})
+
+    async def _user_names(self, channel: Channel) -> tuple[dict[str, Any] | None, list[str]]:
+        """Return the data version of the master's users, None from a master without it, and their names."""
+        answer = await self._call(channel, ListUsersRequestHeader())
+        text = (answer.ext or {}).get(DATA_VERSION)
+        version = fastjson.loads_object(text) if isinstance(text, str) else None
+        return version, [str(user.get("username")) for user in _objects(answer.body)]
+
     async def _call(self, channel: Channel, request: Request) -> Command:
         answer = await channel.call(request, timeout_ms=CALL_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
@@ -191,7 +216,9 @@ class FollowerMetadataSync:
     async def _connect(self, address: str) -> Channel:
         if self._channel is None or self._channel.closed or self._channel.address != address:
             self._drop_channel()
-            self._channel = await Channel.connect(address, tls=outgoing_context(self._settings))
+            self._channel = await Channel.connect(
+                address, tls=outgoing_context(self._settings), signer=inner_signer(self._settings)
+            )
         return self._channel
 
     def _drop_channel(self) -> None:
@@ -217,6 +244,13 @@ def _table(answer: Command) -> dict[str, Any]:
     value = fastjson.loads(answer.body) if answer.body else {}
     if not isinstance(value, dict):
         raise ProtocolError(f"expected a JSON object, not {type(value).__name__}")
+    return value
+
+
+def _objects(body: bytes) -> list[dict[str, Any]]:
+    value = fastjson.loads(body) if body else []
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ProtocolError("expected a list of JSON objects")
     return value
 
 

@@ -17,8 +17,12 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from firearrow.auth.administration import AuthAdministration, AuthRefusal
+from firearrow.auth.gate import AUTH_CODES, caller_of
+from firearrow.auth.table import AuthTable
 from firearrow.config.fields import SettingError, as_properties, change
 from firearrow.config.properties_file import format_properties, parse_properties
+from firearrow.namesrv.access import BrokerOwners
 from firearrow.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, BrokerRegistration, RouteTable
 from firearrow.namesrv.settings import NamesrvSettings
@@ -74,10 +78,13 @@ class NamesrvService:
         kv_config: KvConfig | None = None,
         save_kv_config: Callable[[dict[str, Any]], None] = lambda table: None,
         port: Callable[[], int] | None = None,
+        auth: AuthTable | None = None,
     ) -> None:
         self.settings = settings
         self._port = port or (lambda: settings.listen_port)
         self.routes = RouteTable()
+        self._owners = BrokerOwners(self.routes)
+        self._auth_operations = AuthAdministration(auth).operations()
         self.kv_config = kv_config or KvConfig()
         self._save_kv_config = save_kv_config
         self._now_ms = now_ms
@@ -165,6 +172,7 @@ class NamesrvService:
             enable_acting_master=header.enable_acting_master,
             zone_name=header.zone_name,
         )
+        self._check_owner(request, registration.cluster, registration.broker_name, registration.address)
         registered = self.routes.register(registration, conn, self._now_ms())
         if registered is None:
             raise Refusal(
@@ -172,23 +180,29 @@ class NamesrvService:
                 f"register broker failed: {registration.broker_name} with id {registration.broker_id} is not known yet and named"
                 " a single topic; it has to register with all its topics first",
             )
+        caller = caller_of(request)
+        if caller is not None:
+            self._owners.registered(caller, registration.broker_name)
         log.debug("broker %s (%s, id %d) registered", registration.address, registration.broker_name, registration.broker_id)
         order = self.kv_config.namespace(ORDER_TOPIC_CONFIG) if self.settings.return_order_topic_config_to_broker else None
         return registered, _json(KVTable(table=order)) if order else b""
 
     def unregister_broker(self, conn: Connection, request: Command) -> Answer:
         header = headers.UnRegisterBrokerRequestHeader.decode(request.ext)
+        self._check_owner(request, header.cluster_name, header.broker_name, header.broker_addr)
         self.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr, conn)
         log.info("broker %s (%s) unregistered", header.broker_addr, header.broker_name)
         return DONE
 
     def broker_heartbeat(self, conn: Connection, request: Command) -> Answer:
         header = headers.BrokerHeartbeatRequestHeader.decode(request.ext)
+        self._check_owner(request, header.cluster_name, header.broker_name, header.broker_addr)
         self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
         return DONE
 
     def query_data_version(self, conn: Connection, request: Command) -> Answer:
         header = headers.QueryDataVersionRequestHeader.decode(request.ext)
+        self._check_owner(request, header.cluster_name, header.broker_name, header.broker_addr)
         registration = DataVersion.from_json(fastjson.loads(request.body))
         kept = self.routes.data_version(header.cluster_name, header.broker_addr)
         self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
@@ -309,7 +323,21 @@ class NamesrvService:
         properties = as_properties([self.settings]) | {"listenPort": str(self._port())}
         return None, format_properties(properties).encode()
 
+    def manage_users(self, conn: Connection, request: Command) -> Answer:
+        try:
+            answer = self._auth_operations[request.code](request)
+        except AuthRefusal as refusal:
+            raise Refusal(refusal.code, refusal.remark) from None
+        return None, answer.body
+
     # ---- internal
+
+    def _check_owner(self, request: Command, cluster: str, broker_name: str, address: str) -> None:
+        """Refuse a broker name or address that belongs to another user."""
+        caller = caller_of(request)
+        foreign = None if caller is None else self._owners.foreign_name(caller, cluster, broker_name, address)
+        if foreign is not None:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker name {foreign} belongs to another user while it is registered")
 
     def _topics_by_flag(self, wanted: Callable[[int], bool]) -> Answer:
         return self._topic_list(self.settings.enable_topic_list, lambda: self.routes.topics_by_flag(wanted))
@@ -355,6 +383,7 @@ HANDLERS: dict[int, Handler] = {
     RequestCode.ADD_WRITE_PERM_OF_BROKER: NamesrvService.add_write_perm,
     RequestCode.GET_BROKER_MEMBER_GROUP: NamesrvService.get_broker_member_group,
     RequestCode.BROKER_HEARTBEAT: NamesrvService.broker_heartbeat,
+    **dict.fromkeys(AUTH_CODES, NamesrvService.manage_users),
 }
 
 

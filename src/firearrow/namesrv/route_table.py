@@ -148,6 +148,18 @@ class RouteTable:
         live = self._live.get((cluster, address))
         return live.data_version if live is not None else None
 
+    def has_broker(self, broker_name: str) -> bool:
+        return broker_name in self._brokers
+
+    def broker_at(self, cluster: str, address: str) -> str | None:
+        """Return the name of the broker at an address."""
+        live = self._live.get((cluster, address))
+        return live.broker_name if live is not None else None
+
+    @property
+    def broker_count(self) -> int:
+        return len(self._brokers)
+
     # ---- clients and tools
 
     def route(self, topic: str) -> TopicRouteData | None:

@@ -8,7 +8,12 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from firearrow.clock import monotonic_ms
+from firearrow.auth.acl_v1 import read_accounts
+from firearrow.auth.bootstrap import open_table
+from firearrow.auth.guarded_service import guarded
+from firearrow.clock import monotonic_ms, wall_ms
+from firearrow.config.fields import SettingError
+from firearrow.namesrv.access import namesrv_rules
 from firearrow.namesrv.handlers import NamesrvService
 from firearrow.namesrv.kv_config import KvConfig
 from firearrow.namesrv.settings import NamesrvSettings
@@ -48,15 +53,18 @@ class NameServer:
         return format_address({"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host), self.port)
 
     async def start(self) -> None:
+        settings = self.settings
+        table = open_table(settings, RealDisk(), self._auth_directory(), wall_ms, lambda: read_accounts(settings))
         self._service = NamesrvService(
-            self.settings,
+            settings,
             now_ms=monotonic_ms,
             kv_config=self._load_kv_config(),
             save_kv_config=self._save_kv_config,
             port=lambda: self.port,
+            auth=table,
         )
         self._listener = await self._listen(
-            self._service,
+            self._service if table is None else guarded(self._service, settings, table, namesrv_rules(), monotonic_ms),
             self.settings.bind_address,
             self.port,
             idle_timeout_ms=self.settings.server_channel_max_idle_time_seconds * 1000,
@@ -83,6 +91,13 @@ class NameServer:
         self._tick_later()
         if self._service is not None:
             self._service.tick()
+
+    def _auth_directory(self) -> str:
+        """Return the directory of users and policies."""
+        configured = self.settings.auth_config_path or os.path.dirname(self.settings.kv_config_path)
+        if self.settings.authentication_enabled and not configured:
+            raise SettingError("authConfigPath", "", "a directory for users and policies: authenticationEnabled is true")
+        return configured
 
     def _load_kv_config(self) -> KvConfig:
         path = self.settings.kv_config_path

@@ -29,6 +29,8 @@ from firearrow.wire.header_schema import Request, request_code, request_fields
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from firearrow.wire.signature import RequestSigner
+
 CONNECT_TIMEOUT_MS = 3_000
 CALL_TIMEOUT_MS = 3_000
 WRITE_HIGH = 4 * 1024 * 1024
@@ -66,11 +68,13 @@ class Channel(asyncio.Protocol):
         on_close: OnClose | None = None,
         language: str = "JAVA",
         cut_when_silent: bool = False,
+        signer: RequestSigner | None = None,
     ) -> None:
         self.address = address
         self.closed = True
         self.language = language
         self._cut_when_silent = cut_when_silent
+        self._signer = signer
         self._heard = True  # data was received since the last request timeout
         self._on_request = on_request
         self._on_close = on_close
@@ -98,14 +102,16 @@ class Channel(asyncio.Protocol):
         tls: SSLContext | None = None,
         language: str = "JAVA",
         cut_when_silent: bool = False,
+        signer: RequestSigner | None = None,
     ) -> Channel:
         """Dial `host:port`. `on_request` receives the server's requests; without it they are answered with code 3.
 
         With `cut_when_silent` the channel is closed when a request times out and nothing was received since the first pending
-        request was sent: a network that drops everything looks like this, and only a new connection helps.
+        request was sent: a network that drops everything looks like this, and only a new connection helps. `signer` signs the
+        requests given as header or fields.
         """
         host, port = parse_address(address)
-        channel = cls(address, on_request, on_close, language, cut_when_silent)
+        channel = cls(address, on_request, on_close, language, cut_when_silent, signer)
         loop = asyncio.get_running_loop()
         here = in_process.listener(address)
         try:
@@ -274,6 +280,8 @@ class Channel(asyncio.Protocol):
                 self.write(encode_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
 
     def _encode(self, code: int, ext: Mapping[str, Any] | None, body: bytes, opaque: int, flag: int) -> bytes:
+        if self._signer is not None:
+            ext = self._signer.signed(ext or {}, body)
         return encode_command(Command(code, opaque, flag, self.language, ext=dict(ext) if ext else None, body=body))
 
     def _flush(self) -> None:

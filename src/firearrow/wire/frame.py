@@ -65,10 +65,25 @@ class Command:
     (accelerated.py) keeps only the JSON text and fills `ext` on first access, too.
     """
 
-    __slots__ = ("_fields", "_json", "binary", "body", "code", "ext", "flag", "header", "language", "opaque", "remark", "version")
+    __slots__ = (
+        "_fields",
+        "_json",
+        "binary",
+        "body",
+        "caller",
+        "code",
+        "ext",
+        "flag",
+        "header",
+        "language",
+        "opaque",
+        "remark",
+        "version",
+    )
 
     _fields: dict[str, Any]
     _json: bytes
+    caller: Any  # the authenticated sender; assigned by a server with access control, never decoded
     header: Any  # the decoded `ext`, or None if it has not been decoded
     language: str
     version: int

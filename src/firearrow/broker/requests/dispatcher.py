@@ -11,7 +11,7 @@ cases the connection stays open, and the requests behind the bad one are served.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -78,6 +78,8 @@ class RequestDispatcher:
         self._slow_requests = SlowRequestLog(log)
         self._closed: str | None = None  # the reason why sends are rejected; None: they are accepted
         self._forward: Forward | None = None  # forwards sends instead of rejecting them
+        self._forwarding_handlers: frozenset[int] = frozenset()
+        self.forwarded_codes: frozenset[int] = frozenset()  # requests that the leader of the group serves and authorizes
 
     def connected(self, conn: Connection) -> None:
         conn.state = ConnectionState()
@@ -144,19 +146,26 @@ class RequestDispatcher:
             self._slow_requests.served(conn, commands[-1], ended - now, ended)
         return None
 
-    def use_handlers(self, handlers: dict[int, Handler]) -> None:
-        """Serve requests with another table of handlers from now on, after a change of role."""
+    def use_handlers(self, handlers: dict[int, Handler], forwarding: Collection[int] = ()) -> None:
+        """Serve requests with another table of handlers from now on, after a change of role. Some may forward requests."""
         self._handlers = handlers
+        self._forwarding_handlers = frozenset(forwarding)
+        self._find_forwarded()
 
     def reject_sends(self, reason: str = "the broker is stopping; send to another one", forward: Forward | None = None) -> None:
         """Reject or forward sends from now on. Those accepted so far are committed."""
         self._closed = reason
         self._forward = forward
+        self._find_forwarded()
         self._commit.commit_scheduled()
 
     def accept_sends(self) -> None:
         """Accept sends again."""
         self._closed = self._forward = None
+        self._find_forwarded()
+
+    def _find_forwarded(self) -> None:
+        self.forwarded_codes = self._forwarding_handlers | (frozenset() if self._forward is None else _SENDS)
 
     def _refuse_sends(self, conn: Connection, now: int) -> Refused | None:
         store, permission = self._context.store, self._context.settings.broker_permission

@@ -7,7 +7,7 @@ Requests that a slave rejects
 
     messages               CONSUMER_SEND_MSG_BACK, replies, recalls    14  SERVICE_NOT_AVAILABLE, as for sends
     END_TRANSACTION                                                    11  SLAVE_NOT_AVAILABLE
-    topics, groups, modes                                              1   SYSTEM_ERROR
+    topics, groups, modes, users, policies                             1   SYSTEM_ERROR
 
 A follower of an elected group forwards them to its leader instead.
 """
@@ -30,7 +30,7 @@ from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.change_log import ANSWERED_WHEN_STORED, MetadataChangeLog
 from firearrow.broker.tables.persistence import ConfigFiles
-from firearrow.net.server import Connection
+from firearrow.net.connection import Connection, Service
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 
@@ -84,6 +84,7 @@ class RoleServices:
     commit: GroupCommit
     services: MasterServices
     registration: Registration
+    service: Service  # the dispatcher, behind access control if that is on
 
 
 class RoleController:
@@ -128,6 +129,7 @@ class RoleController:
         forward = replication.forward
         rejecting = _rejecting_handlers() if forward is None else _forwarding_handlers(forward)
         self._slave_handlers = self._master_handlers | rejecting
+        self._forwarding = frozenset(rejecting) if forward is not None else frozenset()
         if role.is_slave:
             self._serve_as_slave(NO_SENDS)
         else:
@@ -166,7 +168,7 @@ class RoleController:
         parts.services.deactivate()
 
     def _serve(self, conn: Connection, request: Command) -> None:
-        self._context.dispatcher.received(conn, [request])
+        self._context.service.received(conn, [request])
 
     def _pause(self, paused: bool) -> None:
         """Stop accepting sends while another member takes over, and accept them again if it did not."""
@@ -177,7 +179,7 @@ class RoleController:
 
     def _serve_as_slave(self, no_sends: str) -> None:
         replication = self.replication
-        self._context.dispatcher.use_handlers(self._slave_handlers)
+        self._context.dispatcher.use_handlers(self._slave_handlers, self._forwarding)
         self._context.dispatcher.reject_sends(no_sends, replication.forward)
         self._context.pulls.serve_as_slave(lambda: replication.master_alive)
 
@@ -195,7 +197,7 @@ def _status_of(replication: Replication) -> Handler:
 
 def _rejecting_handlers() -> dict[int, Handler]:
     """Return the handlers of a slave for requests that only a master serves."""
-    changing = "this broker is a slave: topics, groups and modes are changed at its master, it copies them from there"
+    changing = "this broker is a slave: topics, groups, modes and users are changed at its master, it copies them from there"
     table = {int(code): _rejecting(ResponseCode.SERVICE_NOT_AVAILABLE, NO_SENDS) for code in _STORING}
     table |= {int(code): _rejecting(ResponseCode.SYSTEM_ERROR, changing) for code in _CHANGING}
     ending = "this broker is a slave and ends no transactions; ask its master"

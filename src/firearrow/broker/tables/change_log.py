@@ -1,10 +1,12 @@
-"""Replicated log of topic and group changes in an elected group, so that an acknowledged change survives a failover.
+"""Replicated log of topic, group and user changes in an elected group, so that an acknowledged change survives a failover.
 
 The leader stores every change of a topic or group as a message in a system topic. Requests that make such a change are answered
 once the message is confirmed. Followers copy the tables every second anyway (ha/metadata_sync.py). A newly elected leader applies
 the changes of the last minutes again, in order: each contains the complete configuration of a topic or group.
 
-    rmq_sys_group_tables   queue 0: topics, queue 1: groups     body: {"name": ..., "config": ... or null}
+    rmq_sys_group_tables   queue 0: topics, queue 1: groups, queue 2: users     body: {"name": ..., "config": ... or null}
+
+The change of a user contains its password and policies. With access control only Super users can read this topic.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from firearrow.wire.message_ids import host_bytes
 from firearrow.wire.record import decode
 
 TOPIC = "rmq_sys_group_tables"
-TOPICS, GROUPS = 0, 1
+TOPICS, GROUPS, USERS = 0, 1, 2
 MOST = 5_000  # changes of a kind that are applied again
 ANSWERED_WHEN_STORED = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -37,21 +39,29 @@ ANSWERED_WHEN_STORED = (
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.AUTH_CREATE_USER,
+    RequestCode.AUTH_UPDATE_USER,
+    RequestCode.AUTH_DELETE_USER,
+    RequestCode.AUTH_CREATE_ACL,
+    RequestCode.AUTH_UPDATE_ACL,
+    RequestCode.AUTH_DELETE_ACL,
 )
 
 log = logging.getLogger("firearrow.broker")
 
 
 class MetadataChangeLog:
-    """Writes changes of topics and groups to the log. `leads` returns whether this broker is the master."""
+    """Writes changes of topics, groups and users to the log. `leads` returns whether this broker is the master."""
 
     def __init__(self, context: BrokerContext, leads: Callable[[], bool], now_ms: Callable[[], int]) -> None:
         self._context = context
         self._leads = leads
         self._now_ms = now_ms
         self._host = host_bytes(*parse_address(context.address))
-        context.topics.subscribe(lambda name, config: self._changed(TOPICS, name, config))
-        context.groups.subscribe(lambda name, config: self._changed(GROUPS, name, config))
+        context.topics.subscribe(lambda name, config: self._changed(TOPICS, name, _json(config)))
+        context.groups.subscribe(lambda name, config: self._changed(GROUPS, name, _json(config)))
+        if context.auth is not None:
+            context.auth.subscribe(lambda name, entry: self._changed(USERS, name, entry))
 
     def answering_when_stored(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """Wrap the handlers whose responses wait until the change is confirmed."""
@@ -59,7 +69,7 @@ class MetadataChangeLog:
 
     def apply(self) -> None:
         """Apply the changes acknowledged by the previous master, on election."""
-        for queue_id in (TOPICS, GROUPS):
+        for queue_id in (TOPICS, GROUPS, USERS):
             queue = self._context.store.find_queue(TOPIC, queue_id)
             if queue is not None:
                 for offset in range(max(queue.min_offset, queue.max_offset - MOST), queue.max_offset):
@@ -74,17 +84,19 @@ class MetadataChangeLog:
             name, config = str(change["name"]), change["config"]
             if queue_id == TOPICS:
                 self._context.topics.restore(name, TopicConfig.from_json(config) if config is not None else None)
+            elif queue_id == USERS:
+                if self._context.auth is not None:
+                    self._context.auth.restore(name, config)
             else:
                 self._context.groups.restore(name, SubscriptionGroupConfig.from_json(config) if config is not None else None)
         except (ProtocolError, ValueError, TypeError, KeyError) as error:
-            log.warning("a change of a topic or group in the log cannot be read, and is left out: %s", error)
+            log.warning("a change of a topic, group or user in the log cannot be read, and is left out: %s", error)
 
-    def _changed(self, queue_id: int, name: str, config: TopicConfig | SubscriptionGroupConfig | None) -> None:
+    def _changed(self, queue_id: int, name: str, config: dict[str, Any] | None) -> None:
         if not self._leads():
             return
-        body: dict[str, Any] = {"name": name, "config": None if config is None else config.to_json()}
         now_ms = self._now_ms()
-        message = BrokerMessage(TOPIC, queue_id, fastjson.dumps(body), b"", 0, 0, now_ms, self._host)
+        message = BrokerMessage(TOPIC, queue_id, fastjson.dumps({"name": name, "config": config}), b"", 0, 0, now_ms, self._host)
         try:
             self._context.writer.deliver(message, now_ms)
         except StoreError as error:
@@ -100,3 +112,7 @@ class MetadataChangeLog:
                 self._context.answer_when_stored(conn, request, response)
 
         return answer_when_stored
+
+
+def _json(config: TopicConfig | SubscriptionGroupConfig | None) -> dict[str, Any] | None:
+    return None if config is None else config.to_json()

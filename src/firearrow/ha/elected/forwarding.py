@@ -7,6 +7,9 @@ it was deposed, if its connection is lost, or if another leader is elected: the 
 stores a repeated message once: it remembers forwarded messages for a while, and a new leader knows those of its predecessor
 (broker/dedup/dedup.py).
 
+With access control this member authenticates the client and signs the request itself, with the name and address of the client.
+The leader authorizes the client (auth/gate.py).
+
 A request that was already forwarded, marked by a bit in its flag, is not forwarded again. Otherwise two members that take each
 other for the leader could forward it forever.
 """
@@ -18,7 +21,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext
+from typing import Any
 
+from firearrow.auth.gate import FORWARDED_ADDRESS, FORWARDED_USER, caller_of
 from firearrow.broker.dedup.dedup import PASSED_ON
 from firearrow.clock import monotonic_ms
 from firearrow.net.channel import Channel
@@ -26,11 +31,13 @@ from firearrow.net.errors import ConnectionLostError
 from firearrow.net.server import Connection
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command, encode_command, encode_response
+from firearrow.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, RequestSigner
 
 WAIT_MS = 2_600  # clients time out after 3 s
 MAX_PENDING = 20_000
 CONNECT_TIMEOUT_MS = 500
 _RETRY_S = 0.02
+_OF_CLIENT = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, FORWARDED_USER, FORWARDED_ADDRESS))
 
 
 @dataclass(slots=True)
@@ -69,11 +76,13 @@ class LeaderForwarder:
         leads: Callable[[], bool],
         serve: Callable[[Connection, Command], None],
         tls: SSLContext | None,
+        signer: RequestSigner | None = None,
     ) -> None:
         self._leader_address = leader_address
         self._leads = leads
         self._serve = serve
         self._tls = tls
+        self._signer = signer
         self._channel: Channel | None = None
         self._waiting: deque[ForwardedRequest] = deque()
         self._pending_count = 0
@@ -140,7 +149,7 @@ class LeaderForwarder:
             request.language,
             request.version,
             request.remark,
-            request.ext,
+            self._fields(forwarded),
             request.body,
             request.binary,
         )
@@ -150,6 +159,15 @@ class LeaderForwarder:
         else:
             forwarded.deadline = asyncio.get_running_loop().time() + max(forwarded.until_ms - monotonic_ms(), 1) / 1000
             channel.submit(encode_command(copy), opaque, forwarded)
+
+    def _fields(self, forwarded: ForwardedRequest) -> dict[str, Any]:
+        """Return the fields of the forwarded request, with access control signed by this member in the name of the client."""
+        request, caller = forwarded.request, caller_of(forwarded.request)
+        if caller is None or self._signer is None:
+            return request.ext
+        fields = {key: value for key, value in request.ext.items() if key not in _OF_CLIENT}
+        fields |= {FORWARDED_USER: caller.name, FORWARDED_ADDRESS: caller.address}
+        return self._signer.signed(fields, request.body)
 
     def _wait(self, forwarded: ForwardedRequest) -> None:
         self._waiting.append(forwarded)

@@ -18,6 +18,7 @@ import logging
 import os
 import random
 
+from firearrow.auth.bootstrap import inner_signer
 from firearrow.broker.roles.peer_security import elected_host
 from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
@@ -123,6 +124,7 @@ class QuorumReplica:
             lambda: self._serving > 0 and self.raft.accepts_appends,
             broker.serve,
             outgoing_context(settings),
+            inner_signer(settings),
         )
         self.forward: Forward | None = self._forwarder.forward
         self._paused = False

@@ -16,6 +16,7 @@ import contextlib
 import logging
 from typing import cast
 
+from firearrow.auth.bootstrap import inner_signer
 from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
 from firearrow.broker.send.group_commit import GroupCommit
@@ -85,6 +86,7 @@ class HaSlave:
         name = str(self.settings.broker_id)
         endpoint = LinkEndpoint(PURPOSE, self.settings.broker_cluster_name, self.settings.broker_name, name, lambda _: False)
         self._peers = PeerLinks(endpoint, link_security(self.settings), log)
+        self._signer = inner_signer(broker.context.settings)
         self._warnings_logged: set[str] = set()
         self._mismatches = 0
         self._durable_offset = 0
@@ -206,7 +208,7 @@ class HaSlave:
         if self._master is None or newest is None:
             return True
         offset, record = newest
-        channel = await Channel.connect(self._master, tls=outgoing_context(self.settings))
+        channel = await Channel.connect(self._master, tls=outgoing_context(self.settings), signer=self._signer)
         try:
             answer = await channel.call(ViewMessageRequestHeader(offset=offset), timeout_ms=CALL_TIMEOUT_MS)
         finally:
@@ -309,7 +311,7 @@ class HaSlave:
         """Copy every table now. Raises OSError if the master cannot be reached."""
         if self._master is None:
             raise OSError("the address of the master is unknown")
-        channel = await Channel.connect(self._master, tls=outgoing_context(self.settings))
+        channel = await Channel.connect(self._master, tls=outgoing_context(self.settings), signer=self._signer)
         try:
             await self._copy.copy(channel)
             self.copied.set()
