@@ -15,6 +15,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import click
 
+from firearrow.cli.security import SecurityArguments
+
 NAMESRV_ADDR: Final = "127.0.0.1:9876"
 DEFAULT_DATA: Final = "firearrow-data"
 CLUSTER_FORMS: Final = ("2m", "2m-2s-async", "2m-2s-sync", "dledger-3", "2xdledger-3")
@@ -125,7 +127,8 @@ class Name(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        return _items(_known_names(self.name, ctx.params.get("namesrv")), incomplete)
+        security = SecurityArguments.take(dict(ctx.params))
+        return _items(_known_names(self.name, ctx.params.get("namesrv"), security), incomplete)
 
 
 def _items(words: Iterable[str], incomplete: str) -> list[click.shell_completion.CompletionItem]:
@@ -134,7 +137,7 @@ def _items(words: Iterable[str], incomplete: str) -> list[click.shell_completion
     return [CompletionItem(word) for word in words if word.startswith(incomplete) and word.isprintable()]
 
 
-def _known_names(kind: str, namesrv: str | None) -> list[str]:
+def _known_names(kind: str, namesrv: str | None, security: SecurityArguments) -> list[str]:
     """Return the names of a kind; nothing if the name server does not answer at once."""
     import asyncio
 
@@ -143,7 +146,7 @@ def _known_names(kind: str, namesrv: str | None) -> list[str]:
 
     async def ask() -> list[str]:
         address = namesrv or os.environ.get("NAMESRV_ADDR") or NAMESRV_ADDR
-        async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Admin(address) as admin:
+        async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Admin(address, **security.keywords()) as admin:
             if kind == "topic":
                 return [name for name in await admin.topic_names() if not name.startswith("%")]
             if kind == "group":
@@ -152,7 +155,7 @@ def _known_names(kind: str, namesrv: str | None) -> list[str]:
 
     try:
         return asyncio.run(ask())
-    except (FirearrowError, OSError, ValueError, TimeoutError):
+    except (FirearrowError, OSError, ValueError, TimeoutError, click.UsageError):
         return []
 
 
