@@ -49,6 +49,7 @@ EXPECTED: dict[str, Any] = {
     "bytes of the minute": "3268 3268",
     "broker counts": True,
     "unknown statistic": "code 1",
+    "connections of new groups": "111",
     "consumer connections": "1 CONSUME_PASSIVELY CLUSTERING CONSUME_FROM_FIRST_OFFSET *",
     "consumer client": "true JAVA",
     "producer connections": "1 JAVA",

@@ -113,6 +113,26 @@ def test_committed_offsets_come_back(java: Agent, cluster: Cluster, producer: st
     java.submit("pull.stop", name=other)
 
 
+def test_a_new_group_gets_the_existing_messages(java: Agent, cluster: Cluster, producer: str, queue: dict[str, Any]) -> None:
+    """These consumers ask for their offset before the first heartbeat, when the broker does not know the group."""
+    fill(java, producer, queue, [{"body": f"{i}"} for i in range(16)])
+    expected = [str(i) for i in range(16)]
+
+    pulling = fresh("puller")
+    java.call("pull.start", name=pulling, group=pulling, namesrv=cluster.namesrv)
+    offset = java.call("pull.committed", name=pulling, queue=queue)
+    assert offset == 0
+    pulled = java.call("pull.pull", name=pulling, queue=queue, offset=offset)
+    assert [one["body"] for one in pulled["messages"]] == expected
+
+    polling = fresh("lite")
+    start: dict[str, Any] = {"from": "LAST_OFFSET"}
+    java.call("lite.start", name=polling, group=polling, namesrv=cluster.namesrv, topic=queue["topic"], assign=True, **start)
+    assert [one["body"] for one in java.call("lite.poll", name=polling, count=16)] == expected
+    java.submit("pull.stop", name=pulling)
+    java.submit("lite.stop", name=polling)
+
+
 def test_pulling_an_unknown_topic_says_so(java: Agent, cluster: Cluster, puller: str) -> None:
     nowhere = {"topic": fresh("Nowhere"), "broker": cluster.broker_name, "queueId": 0}
     with pytest.raises(AgentError):

@@ -78,7 +78,8 @@ public final class AdminStory {
             topics();
             groups();
             DefaultMQProducer producer = producer();
-            DefaultMQPushConsumer consumer = consumer();
+            newGroups();
+            DefaultMQPushConsumer consumer = consumer(group);
             List<SendResult> sent = send(producer);
             counted(sent);
             connected(consumer);
@@ -181,7 +182,23 @@ public final class AdminStory {
         return producer;
     }
 
-    private static DefaultMQPushConsumer consumer() throws Exception {
+    /** Asks for the members of new groups as soon as their consumers have started. */
+    private static void newGroups() {
+        answer("connections of new groups", () -> {
+            StringBuilder found = new StringBuilder();
+            for (int i = 0; i < 3; i++) {
+                DefaultMQPushConsumer consumer = consumer(group + "-new" + i);
+                try {
+                    found.append(admin.examineConsumerConnectionInfo(group + "-new" + i).getConnectionSet().size());
+                } finally {
+                    consumer.shutdown();
+                }
+            }
+            return found.toString();
+        });
+    }
+
+    private static DefaultMQPushConsumer consumer(String group) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setEnableTrace(true);
         consumer.setNamesrvAddr(namesrv);

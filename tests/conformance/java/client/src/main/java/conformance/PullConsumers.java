@@ -139,7 +139,7 @@ final class PullConsumers {
         consumer.setNamesrvAddr(request.text("namesrv"));
         consumer.setInstanceName(request.text("name"));
         consumer.setAutoCommit(request.flag("autoCommit", false));
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + request.text("from", "FIRST_OFFSET")));
         boolean assigned = request.flag("assign", false);
         if (!assigned) {
             consumer.subscribe(request.text("topic"), request.text("expression", "*"));
