@@ -86,15 +86,18 @@ class PeerLinks:
         sealed = tls is None or tls.verify_mode != ssl.CERT_REQUIRED
         handshake = ClientHandshake(identity, security.secrets.current()[0], sealed=sealed, nonce=os.urandom(NONCE_BYTES))
         _, dialled = await dial(lambda: DialledPeer(handshake, make), address, timeout_s, tls)
+        # A connection needs only the kernel of the peer, the handshake its process, which may be busy. A peer that does not know
+        # the handshake is silent.
+        wait_s = timeout_s if security.allow_unauthenticated else max(timeout_s, HANDSHAKE_S)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(wait_s):
                 return await dialled.opened
         except asyncio.CancelledError:
             dialled.end()
             raise
         except (OSError, TimeoutError) as error:  # the peer may be one that does not know the handshake
             dialled.end()
-            reason = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)
+            reason = f"no answer within {wait_s:g} s" if isinstance(error, TimeoutError) else str(error)
             if handshake.challenged or not security.allow_unauthenticated:
                 raise PeerRefusedError(f"authentication failed: {reason}") from None
         self.warn_unauthenticated(address)
