@@ -6,6 +6,7 @@ Both event loops (asyncio's and uvloop) set TCP_NODELAY on every TCP connection,
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from ssl import SSLContext
 from typing import TypeVar
@@ -14,9 +15,15 @@ from firearrow.net.address import BACKLOG, bind, parse_address
 from firearrow.net.tls import ServerTls
 from firearrow.net.tls_detection import TlsDetector
 
-_FIRST_BYTE_MS = 10_000  # for a peer to send its first byte, which tells whether it uses TLS
+_HANDSHAKE_MS = 10_000  # for a peer to send its first byte, which tells whether it uses TLS, and for the TLS handshake
+
+log = logging.getLogger("firearrow.net")
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+def _log_refusal(peer: str, reason: str) -> None:
+    log.warning("closing connection to %s: %s", peer, reason)
 
 
 class StreamListener:
@@ -25,30 +32,26 @@ class StreamListener:
     def __init__(self, host: str, port: int) -> None:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
-        self._server: asyncio.Server | TlsDetector[asyncio.BaseProtocol] | None = None
+        self._server: asyncio.Server | TlsDetector | None = None
 
     async def serve(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         tls: ServerTls | None = None,
-        refused: Callable[[str, str], None] | None = None,
+        refused: Callable[[str, str], None] = _log_refusal,
     ) -> None:
         """Accept connections, plain and encrypted ones if `tls` is given. `refused` gets the peer and the reason."""
         if tls is None:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(protocol_factory, sock=self._socket, backlog=BACKLOG)
         else:
-            self._server = TlsDetector(self._socket, tls, protocol_factory, _ignore, _FIRST_BYTE_MS, refused)
+            self._server = TlsDetector(self._socket, tls, protocol_factory, refused, _HANDSHAKE_MS)
 
     def close(self) -> None:
         """Release the port. Accepted connections stay open: their protocols close them."""
         if self._server is not None:
             self._server.close()
         self._socket.close()
-
-
-def _ignore(protocol: asyncio.BaseProtocol) -> None:
-    """Ignore a protocol that was never connected."""
 
 
 async def dial(

@@ -13,44 +13,38 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from firearrow.net.address import BACKLOG, format_address
 from firearrow.net.tls import ServerTls
 
 CLIENT_HELLO = b"\x16"
-HANDSHAKE_S = 10
+MAX_ARRIVING = 64  # connections that have not completed the handshake; the oldest is closed for a new one
 _PAUSE_S = 1.0  # before accepting again when the process has run out of descriptors
 
 log = logging.getLogger("firearrow.net")
 
-P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-
-class TlsDetector(Generic[P]):
+class TlsDetector:
     """Accepts connections on `sock` until `close`.
 
-    `accept` creates the protocol; `lost` removes it if the handshake fails. `refused` gets the peer and the reason, which are
-    logged here without it.
+    `accept` creates the protocol of a connection. `refused` gets the peer and the reason if there is none.
     """
 
     def __init__(
         self,
         sock: socket.socket,
         tls: ServerTls,
-        accept: Callable[[], P],
-        lost: Callable[[P], None],
-        idle_timeout_ms: int,
-        refused: Callable[[str, str], None] | None = None,
+        accept: Callable[[], asyncio.BaseProtocol],
+        refused: Callable[[str, str], None],
+        timeout_ms: int,
     ) -> None:
         self._sock = sock
         self._tls = tls
         self._accept = accept
-        self._lost = lost
         self._refused = refused
-        self._idle_timeout_s = idle_timeout_ms / 1000
+        self._timeout_s = timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving: dict[asyncio.Task[None], None] = {}
         self._pause: asyncio.TimerHandle | None = None
         sock.listen(BACKLOG)
         self._loop.add_reader(sock.fileno(), self._ready)
@@ -65,7 +59,7 @@ class TlsDetector(Generic[P]):
             task.cancel()
 
     def _ready(self) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(MAX_ARRIVING):
             try:
                 peer, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -76,40 +70,35 @@ class TlsDetector(Generic[P]):
                 self._pause = self._loop.call_later(_PAUSE_S, self._loop.add_reader, self._sock.fileno(), self._ready)
                 return
             peer.setblocking(False)
-            task = self._loop.create_task(self._admit(peer, format_address(*address[:2])))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+            self._start(peer, format_address(*address[:2]))
+
+    def _start(self, peer: socket.socket, name: str) -> None:
+        """Admit a connection. If many are in the handshake, close the oldest of them."""
+        if len(self._arriving) >= MAX_ARRIVING:
+            oldest = next(iter(self._arriving))
+            del self._arriving[oldest]
+            oldest.cancel()
+            self._refused(name, f"more than {MAX_ARRIVING} connections are in the TLS handshake")
+        task = self._loop.create_task(self._admit(peer, name))
+        self._arriving[task] = None
+        task.add_done_callback(lambda done: self._arriving.pop(done, None))
 
     async def _admit(self, peer: socket.socket, name: str) -> None:
-        conn: P | None = None
         try:
-            encrypted = await first_byte(peer, self._idle_timeout_s) == CLIENT_HELLO
+            encrypted = await first_byte(peer, self._timeout_s) == CLIENT_HELLO
             if not encrypted and self._tls.enforced:
-                self._report(logging.WARNING, name, "it is not encrypted, and tls.server.mode is enforcing")
-                peer.close()
-                return
-            conn = self._accept()
-            await self._establish(peer, conn, encrypted)
-        except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError are OSErrors
-            if conn is not None:
-                self._lost(conn)
+                raise ConnectionAbortedError("it is not encrypted, and tls.server.mode is enforcing")
+            connect = self._loop.connect_accepted_socket
+            if encrypted:
+                await connect(self._accept, peer, ssl=self._tls.context(), ssl_handshake_timeout=self._timeout_s)
+            else:
+                await connect(self._accept, peer)
+        except asyncio.CancelledError:
             peer.close()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            self._report(logging.DEBUG, name, str(error))
-
-    def _report(self, level: int, peer: str, reason: str) -> None:
-        if self._refused is not None:
-            self._refused(peer, reason)
-        else:
-            log.log(level, "closing connection to %s: %s", peer, reason)
-
-    async def _establish(self, peer: socket.socket, conn: P, encrypted: bool) -> None:
-        connect = self._loop.connect_accepted_socket
-        if encrypted:
-            await connect(lambda: conn, peer, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_S)
-        else:
-            await connect(lambda: conn, peer)
+            raise
+        except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors
+            peer.close()
+            self._refused(name, str(error) or f"no TLS handshake within {self._timeout_s:g} s")
 
 
 async def first_byte(peer: socket.socket, timeout_s: float) -> bytes:

@@ -18,6 +18,7 @@ from firearrow.ha.peers.links import MAX_UNAUTHENTICATED, LinkEndpoint, PeerLink
 from firearrow.ha.peers.security import LinkSecurity
 from firearrow.net.stream import StreamListener
 from firearrow.net.tls import ServerTls, TlsSettings
+from firearrow.net.tls_detection import MAX_ARRIVING
 from tests.support.certificates import CERTIFICATE, KEY
 from tests.support.waiting import run, until
 
@@ -284,6 +285,28 @@ def test_tls_and_plain_connections_share_the_port(tmp_path: Path) -> None:
             assert server.accepted[1].transport.get_extra_info("ssl_object") is None
 
     run(scenario())
+
+
+def test_strangers_do_not_keep_members_out_of_a_port_with_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(required(SECRET, server_tls=certificates(tmp_path))) as server:
+            strangers = [await asyncio.open_connection("127.0.0.1", server.listener.port) for _ in range(2 * MAX_ARRIVING)]
+            await exchange(server, make_links(required(SECRET, client_tls=lambda: client_tls(tmp_path, certificate=False))))
+            for _, writer in strangers:
+                writer.close()
+
+    run(scenario())
+    assert caplog.text.count("connections are in the TLS handshake") == 1
+
+
+def test_plain_connection_to_a_port_that_enforces_tls_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(required(SECRET, server_tls=certificates(tmp_path, mode="enforcing"))) as server:
+            with pytest.raises(PeerRefusedError, match="closed the connection"):
+                await make_links(required(SECRET)).dial(Received, server.address, 10.0, "n0")
+
+    run(scenario())
+    assert "it is not encrypted, and tls.server.mode is enforcing" in caplog.text
 
 
 def test_tls_without_the_secret_is_refused(tmp_path: Path) -> None:
