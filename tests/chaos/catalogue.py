@@ -137,6 +137,7 @@ def jump(tools: Tools) -> Inject:
 ENTRIES = [
     Entry(STATIC, "master killed", plain(faults.kill("broker-a"))),
     Entry(STATIC, "master frozen", plain(faults.freeze("broker-a"))),
+    Entry(STATIC, "killed during recovery", plain(faults.kill_during_recovery)),
     Entry(STATIC, "name server killed", plain(faults.kill("namesrv")), only_long=True),
     Entry(STATIC, "master unplugged", unplug_master, NETWORK),
     Entry(STATIC, "clock of the master jumps", jump, CLOCKS),
@@ -152,6 +153,7 @@ ENTRIES = [
     Entry(ELECTED, "majority killed", plain(faults.kill_majority)),
     Entry(ELECTED, "followers killed", plain(faults.kill_followers), only_long=True),
     Entry(ELECTED, "rolling restart", plain(faults.rolling_restart)),
+    Entry(ELECTED, "killed during recovery", plain(faults.kill_during_recovery)),
     Entry(ELECTED, "directory lost", plain(faults.lose_directory)),
     Entry(ELECTED, "directory of another group", plain(faults.exchange_directory)),
     Entry(ELECTED, "backup restored", plain(faults.restore_backup)),

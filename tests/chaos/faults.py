@@ -60,6 +60,18 @@ def freeze(name: str, seconds: float = 1.0) -> Inject:
     return inject
 
 
+async def kill_during_recovery(scene: Scene) -> None:
+    """Kill a master, and again several times while it recovers."""
+    machine = await scene.fleet.leader()
+    machine.kill()
+    for _ in range(3):
+        machine.launch()
+        await asyncio.sleep(scene.rng.uniform(0.1, 0.8))  # the fault itself: the process lives for so long
+        machine.kill()
+    await scene.goes_on()
+    await scene.fleet.restore()
+
+
 async def kill_any(scene: Scene) -> None:
     scene.rng.choice(scene.fleet.brokers).kill()
     await scene.goes_on()
