@@ -168,6 +168,8 @@ class MessageStore:
         self._dispatcher.begin(report.confirmed, confirmed_ms, report.table, clean=report.clean, now_ms=now_ms)
         self._retention.begin(now_ms)
         self.scrubber.begin(now_ms)
+        if not self._elected:  # a member has ended its log before the damage
+            self.damage.ranges.update(report.damaged)
         if report.confirmed < report.log_end:
             self.replica.index_from(report.confirmed)
         self._opened = True

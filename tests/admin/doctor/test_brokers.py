@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from firearrow.admin.cluster import BrokerAddress
-from firearrow.admin.doctor.brokers import broker_clock_ms, check_disk, parse_bytes
+from firearrow.admin.doctor.brokers import broker_clock_ms, check_damage, check_disk, parse_bytes
 from firearrow.admin.doctor.findings import ERROR, WARNING, Report
 
 BROKER = BrokerAddress("c", "broker-a", 0, "127.0.0.1:10911")
@@ -28,6 +28,14 @@ def test_disk_usage_is_compared_with_the_watermarks(ratio: str, severity: str | 
         assert finding.severity == severity
         assert text in finding.cause
         assert "fileReservedTime=HOURS (it is 48)" in finding.fix
+
+
+@pytest.mark.parametrize(("status", "count"), [({}, 0), ({"damagedLogBytes": "300", "damagedMessages": "2"}, 1)])
+def test_damaged_log_is_an_error(status: dict[str, str], count: int) -> None:
+    report = Report()
+    check_damage(report, BROKER, status)
+    assert len(report.findings) == count
+    assert all("300 bytes" in one.cause and one.severity == ERROR for one in report.findings)
 
 
 def test_values_of_the_runtime_information_are_parsed() -> None:

@@ -27,6 +27,7 @@ async def check_broker(client: ClientInstance, report: Report, broker: BrokerAdd
     now_ms = wall_ms()
     config = await broker_config(client, broker.address)
     check_disk(report, broker, status, config)
+    check_damage(report, broker, status)
     unflushed = parse_bytes(status.get("remainHowManyDataToFlush", ""))
     if unflushed > MAX_UNFLUSHED:
         report.add(
@@ -77,6 +78,18 @@ def check_disk(report: Report, broker: BrokerAddress, status: Mapping[str, str],
     elif used >= early:
         cause = f"its disk is {used:.0f} % full: from {early:.0f} % on it deletes expired messages at any hour"
         report.add(WARNING, "brokers", broker.name, cause, fix)
+
+
+def check_damage(report: Report, broker: BrokerAddress, status: Mapping[str, str]) -> None:
+    """Report damaged bytes of the log. Apache's brokers do not check for them."""
+    damaged = status.get("damagedLogBytes", "0")
+    if damaged.isdigit() and int(damaged):
+        skipped = status.get("damagedMessages", "0")
+        report.add(
+            ERROR, "brokers", broker.name,
+            f"{damaged} bytes of its commit log are damaged, and consumers have skipped {skipped} messages; its log names them",
+            "check the disk with smartctl -a; a slave or follower copies the bytes from its master by itself",
+        )  # fmt: skip
 
 
 def _check_process(report: Report, broker: BrokerAddress) -> None:

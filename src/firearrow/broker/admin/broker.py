@@ -149,6 +149,8 @@ def runtime_info(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     info["getTransferedTps"] = info["getTransferredTps"]  # as tools before 5.0 spell it, and fail without it
     info |= _disk_info(broker)
     info |= _pool_info(broker)
+    if store.damage.ranges:
+        info |= {"damagedLogBytes": store.damage.damaged_bytes, "damagedMessages": store.damage.messages}
     info |= _waiting_info(broker, now_ms)
     return {key: str(value) for key, value in sorted(info.items())}
 
