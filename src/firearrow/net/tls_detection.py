@@ -27,7 +27,7 @@ log = logging.getLogger("firearrow.net")
 class TlsDetector:
     """Accepts connections on `sock` until `close`.
 
-    `accept` creates the protocol of a connection. `refused` gets the peer and the reason if there is none.
+    `accept` creates the protocol of a connection. `refused` gets the peer and the reason of a connection without one.
     """
 
     def __init__(

@@ -100,3 +100,25 @@ def test_elected_group_refuses_members_without_certificate(tmp_path: Path, caplo
 
     run(scenario())
     assert "it has no certificate" in caplog.text
+
+
+def test_credentials_of_access_control_authenticate_members_and_slaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    values: dict[str, Any] = {"authentication_enabled": True, "inner_client_authentication_credentials": INNER}
+
+    async def scenario() -> None:
+        async with group(tmp_path, **values) as brokers:
+            leader = leader_of(brokers)
+            assert leader is not None
+            victim = member_of(leader)
+            hello = frame(next(iter(victim.peers.others)), victim.peers.me, forged_messages(1, 0)[0])
+            assert await send_raw(victim.peers.addresses[victim.peers.me], hello) == b""
+        async with (
+            name_server() as names,
+            running(make(tmp_path / "m", names, **values)) as one,
+            running(make(tmp_path / "s", names, broker_role="SLAVE", broker_id=1, **values)) as other,
+        ):
+            await until(lambda: ha_of_slave(other).master_alive and ha_of_slave(other).copied.is_set())
+            assert await send_raw(f"127.0.0.1:{ha_of_master(one).port}", bytes(8)) == b""
+
+    run(scenario())
+    assert caplog.text.count("it does not authenticate") == 2
