@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,7 +60,7 @@ class Desk:
         self,
         settings: NamesrvSettings | None = None,
         kv_config: KvConfig | None = None,
-        save_kv_config: Callable[[dict[str, Any]], None] | None = None,
+        save_error: Exception | None = None,
     ) -> None:
         self.now_ms = 1_000
         self.saved: list[dict[str, Any]] = []
@@ -66,9 +68,14 @@ class Desk:
             settings or NamesrvSettings(),
             now_ms=lambda: self.now_ms,
             kv_config=kv_config,
-            save_kv_config=save_kv_config or (lambda table: self.saved.append(copy.deepcopy(table))),
+            save_kv_config=self._save,
         )
+        self._save_error = save_error
         self.conn = Conn()
+
+    def _save(self, table: Callable[[], dict[str, Any]], done: Callable[[Exception | None], None]) -> None:
+        self.saved.append(copy.deepcopy(table()))
+        done(self._save_error)
 
     def ask(
         self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", *, conn: Conn | None = None, version: int = 513
@@ -480,10 +487,60 @@ def test_one_way_requests_are_served_and_not_answered() -> None:
 
 
 def test_internal_error_is_answered_with_system_error(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(table: dict[str, Any]) -> None:
-        raise OSError("no space left")
-
-    desk = Desk(save_kv_config=broken)
+    desk = Desk(save_error=OSError("no space left"))
     answer = desk.ask(100, {"namespace": "N", "key": "k", "value": "v"})
     assert (answer.code, answer.remark) == (1, "OSError: no space left")
-    assert "request 100 failed" in caplog.text
+    assert "was not saved: no space left" in caplog.text
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_registration_with_too_many_topics_is_rejected(compressed: bool) -> None:
+    desk = Desk(NamesrvSettings(max_topics_per_registration=10))
+    answer = desk.register(*(f"T{number}" for number in range(11)), compressed=compressed)
+    assert answer.code == 1
+    assert "11 topics, expected at most 10" in (answer.remark or "")
+    assert desk.register(*(f"T{number}" for number in range(10)), compressed=compressed).code == 0
+
+
+def test_compressed_registration_with_hundreds_of_thousands_of_topics_costs_little() -> None:
+    desk = Desk()
+    one = struct.pack(">i", 30) + b"TopicTopicTopic 4 4 6 SINGLE_T"
+    version = b'{"counter":1,"stateVersion":0,"timestamp":1}'
+    raw = struct.pack(">i", len(version)) + version + struct.pack(">i", 400_000) + one * 400_000
+    header = {
+        "brokerName": "b",
+        "brokerAddr": "a:1",
+        "clusterName": "C",
+        "haServerAddr": "h:1",
+        "brokerId": "0",
+        "compressed": "true",
+    }
+    body = zlib.compress(raw)
+    started = time.process_time()
+    answer = desk.ask(103, header, body)
+    assert (answer.code, time.process_time() - started < 1.0) == (1, True)
+    assert "expected at most 40000" in (answer.remark or "")
+
+
+def test_routes_and_brokers_are_limited() -> None:
+    desk = Desk(NamesrvSettings(max_routes=3, max_brokers=2))
+    assert desk.register("T", "U").code == 0
+    assert desk.register("T", "U").code == 0  # the same again
+    full = desk.register("T", "U", name="broker-b", address="10.0.0.2:10911")
+    assert "maxRoutes=3" in (full.remark or "")
+    assert desk.register("T", "U", broker_id=1, address="10.0.0.3:10911").code == 0
+    many = desk.register("T", "U", broker_id=2, address="10.0.0.4:10911")
+    assert "maxBrokers is 2" in (many.remark or "")
+    desk.ask(104, {"brokerName": "broker-a", "brokerAddr": "10.0.0.3:10911", "clusterName": "C", "brokerId": "1"})
+    desk.ask(104, {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"})
+    assert desk.register("V", "W", name="broker-b", address="10.0.0.2:10911").code == 0
+
+
+def test_key_value_configuration_is_limited() -> None:
+    desk = Desk(NamesrvSettings(max_kv_config_size=20))
+    item = {"namespace": "NS", "key": "k"}
+    assert desk.ask(100, {**item, "value": "v" * 10}).code == 0
+    full = desk.ask(100, {"namespace": "NS", "key": "other", "value": "v" * 10})
+    assert (full.code, "maxKvConfigSize is 20" in (full.remark or "")) == (1, True)
+    desk.ask(102, item)
+    assert desk.ask(100, {"namespace": "NS", "key": "other", "value": "v" * 10}).code == 0

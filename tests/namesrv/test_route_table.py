@@ -355,3 +355,20 @@ def test_members_hear_when_their_lowest_id_changes() -> None:
     table.notices.clear()
     table.channel_closed("s2")  # the lowest stays
     assert table.notices == []
+
+
+def test_registration_with_a_huge_state_version_does_not_displace_a_live_broker() -> None:
+    table = RouteTable()
+    table.register(broker("a", 0, "10.0.0.1:10911", version=DataVersion(1, 3, 1)), "real", 0)
+    table.register(broker("a", 0, "10.6.6.6:10911", version=DataVersion(1, 1 << 40, 1)), "forged", 1)
+    assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
+    table.register(broker("a", 0, "10.0.0.2:10911", version=DataVersion(1, 4, 1)), "elected", 2)  # the next leader
+    assert addresses(table, "T") == {"a": {0: "10.0.0.2:10911"}}
+
+
+def test_broker_displaces_a_registration_with_a_huge_state_version() -> None:
+    """A forged registration that came first, while the broker was down, must not keep it out."""
+    table = RouteTable()
+    table.register(broker("a", 0, "10.6.6.6:10911", version=DataVersion(1, 1 << 40, 1)), "forged", 0)
+    table.register(broker("a", 0, "10.0.0.1:10911", version=DataVersion(1, 3, 1)), "real", 1)
+    assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}

@@ -145,7 +145,7 @@ class BrokerSettings(AuthSettings):
         1_024, "read or write queues of a topic; existing topics may have more", low=1, high=65_535, runtime=True
     )
     max_groups: int = setting(
-        20_000, "consumer groups that clients can create, with those that exist", low=1, high=10_000_000, runtime=True
+        10_000, "consumer groups that clients can create, with those that exist", low=1, high=10_000_000, runtime=True
     )
     max_queue_locks: int = setting(100_000, "locks of orderly consumers", low=1, high=10_000_000, runtime=True)
     default_topic_queue_nums: int = setting(8, "queues of TBW102, the template of created topics", low=1, high=65_535)

@@ -15,6 +15,7 @@ import logging
 import re
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from firearrow.auth.administration import AuthAdministration, AuthRefusal
@@ -24,7 +25,13 @@ from firearrow.config.fields import SettingError, as_properties, change
 from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.namesrv.access import BrokerOwners
 from firearrow.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
-from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, BrokerRegistration, RouteTable
+from firearrow.namesrv.route_table import (
+    TOPIC_SYS_FLAG_UNIT,
+    TOPIC_SYS_FLAG_UNIT_SUB,
+    BrokerRegistration,
+    RouteTable,
+    RouteTableFullError,
+)
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.connection import LARGE_RESPONSE
 from firearrow.net.slow_requests import SLICE_MS, SlowRequestLog
@@ -50,6 +57,8 @@ if TYPE_CHECKING:
 
 BLACK_LIST = frozenset(("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"))
 _CRC_MASK = 0x7FFFFFFF
+_MAX_CONFIG_BYTES = 65_536
+_MAX_ROUTE_BYTES = 65_536  # of a topic's queues, one for each broker
 
 log = logging.getLogger("firearrow.namesrv")
 
@@ -64,6 +73,9 @@ class Refusal(Exception):  # noqa: N818 (a response, not a fault)
         self.ext = ext
 
 
+# (returns the table, called when it is on disk or has failed)
+SaveKvConfig = Callable[[Callable[[], dict[str, Any]], Callable[[Exception | None], None]], None]
+
 Answer = tuple[Header | None, bytes]
 DONE: Answer = (None, b"")
 Handler = Callable[["NamesrvService", "Connection", Command], Answer]
@@ -76,7 +88,7 @@ class NamesrvService:
         *,
         now_ms: Callable[[], int],
         kv_config: KvConfig | None = None,
-        save_kv_config: Callable[[dict[str, Any]], None] = lambda table: None,
+        save_kv_config: SaveKvConfig = lambda table, done: done(None),
         port: Callable[[], int] | None = None,
         auth: AuthTable | None = None,
     ) -> None:
@@ -87,6 +99,7 @@ class NamesrvService:
         self._auth_operations = AuthAdministration(auth).operations()
         self.kv_config = kv_config or KvConfig()
         self._save_kv_config = save_kv_config
+        self._kv_config_changed = False  # by the current request
         self._now_ms = now_ms
         self._slow_requests = SlowRequestLog(log)
         self._ready_at_ms = now_ms() + settings.wait_seconds_for_service * 1000 if settings.need_wait_for_service else 0
@@ -105,7 +118,10 @@ class NamesrvService:
         rest = iter(commands)
         for request in rest:
             answer = self.answer(conn, request)
-            if not request.is_oneway:
+            if self._kv_config_changed:
+                self._kv_config_changed = False
+                self._save_kv_config(self.kv_config.to_json, partial(_write_saved, conn, request, answer))
+            elif not request.is_oneway:
                 answers.append(answer)
                 size += len(answer)
             ended_ms = self._now_ms()
@@ -158,7 +174,12 @@ class NamesrvService:
         header = headers.RegisterBrokerRequestHeader.decode(request.ext)
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = RegisterBrokerBody.decode(request.body, compressed=header.compressed, version=request.version)
+        body = RegisterBrokerBody.decode(
+            request.body,
+            compressed=header.compressed,
+            version=request.version,
+            max_topics=self.settings.max_topics_per_registration,
+        )
         registration = BrokerRegistration(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
@@ -173,7 +194,10 @@ class NamesrvService:
             zone_name=header.zone_name,
         )
         self._check_owner(request, registration.cluster, registration.broker_name, registration.address)
-        registered = self.routes.register(registration, conn, self._now_ms())
+        try:
+            registered = self.routes.register(registration, conn, self._now_ms())
+        except RouteTableFullError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"register broker failed: {error}") from None
         if registered is None:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -203,7 +227,7 @@ class NamesrvService:
     def query_data_version(self, conn: Connection, request: Command) -> Answer:
         header = headers.QueryDataVersionRequestHeader.decode(request.ext)
         self._check_owner(request, header.cluster_name, header.broker_name, header.broker_addr)
-        registration = DataVersion.from_json(fastjson.loads(request.body))
+        registration = DataVersion.from_json(_request_json(request))
         kept = self.routes.data_version(header.cluster_name, header.broker_addr)
         self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
         answer = headers.QueryDataVersionResponseHeader(changed=kept != registration)
@@ -273,13 +297,20 @@ class NamesrvService:
     def register_topic(self, conn: Connection, request: Command) -> Answer:
         header = headers.RegisterTopicRequestHeader.decode(request.ext)
         if request.body:
-            self.routes.register_topic(header.topic, TopicRouteData.from_json(fastjson.loads(request.body)).queue_datas)
+            self.routes.register_topic(header.topic, TopicRouteData.from_json(_request_json(request)).queue_datas)
         return DONE
 
     def put_kv_config(self, conn: Connection, request: Command) -> Answer:
         header = headers.PutKVConfigRequestHeader.decode(request.ext)
+        size = self.kv_config.size + len(header.namespace) + len(header.key) + len(header.value)
+        if size > self.settings.max_kv_config_size:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the key-value configuration would have {size} characters, maxKvConfigSize is "
+                f"{self.settings.max_kv_config_size}; delete keys that are not used",
+            )
         self.kv_config.put(header.namespace, header.key, header.value)
-        self._save_kv_config(self.kv_config.to_json())
+        self._kv_config_changed = True
         return DONE
 
     def get_kv_config(self, conn: Connection, request: Command) -> Answer:
@@ -293,7 +324,7 @@ class NamesrvService:
     def delete_kv_config(self, conn: Connection, request: Command) -> Answer:
         header = headers.DeleteKVConfigRequestHeader.decode(request.ext)
         if self.kv_config.delete(header.namespace, header.key):
-            self._save_kv_config(self.kv_config.to_json())
+            self._kv_config_changed = True
         return DONE
 
     def get_kv_list(self, conn: Connection, request: Command) -> Answer:
@@ -305,6 +336,9 @@ class NamesrvService:
 
     def update_config(self, conn: Connection, request: Command) -> Answer:
         """Change settings until the process ends. The configuration file is not written."""
+        if len(request.body) > _MAX_CONFIG_BYTES:
+            remark = f"the properties have {len(request.body)} bytes; expected at most {_MAX_CONFIG_BYTES}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         try:
             values = parse_properties(request.body.decode())
         except ValueError as error:
@@ -349,6 +383,8 @@ class NamesrvService:
         return None, _json(topics())
 
     def _settings_changed(self) -> None:
+        self.routes.max_routes = self.settings.max_routes
+        self.routes.max_brokers = self.settings.max_brokers
         self.routes.support_acting_master = self.settings.support_acting_master
         self.routes.notify_min_broker_id_changed = self.settings.notify_min_broker_id_changed
         self.routes.delete_topic_with_broker_registration = self.settings.delete_topic_with_broker_registration
@@ -385,6 +421,22 @@ HANDLERS: dict[int, Handler] = {
     RequestCode.BROKER_HEARTBEAT: NamesrvService.broker_heartbeat,
     **dict.fromkeys(AUTH_CODES, NamesrvService.manage_users),
 }
+
+
+def _write_saved(conn: Connection, request: Command, answer: bytes, error: Exception | None) -> None:
+    """Write the response to a change of the key-value configuration, after it was saved or not."""
+    if error is not None:
+        log.error("the key-value configuration was not saved: %s", error)
+        answer = encode_response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+    if not request.is_oneway:
+        conn.write(answer)
+
+
+def _request_json(request: Command) -> Any:
+    """Parse a body that is small in requests of brokers and tools."""
+    if len(request.body) > _MAX_ROUTE_BYTES:
+        raise ProtocolError(f"{len(request.body)} bytes, expected at most {_MAX_ROUTE_BYTES}")
+    return fastjson.loads(request.body, max_tolerant_bytes=fastjson.MAX_TOLERANT_REQUEST)
 
 
 def _json(body: Body, *, bare_int_keys: bool = False) -> bytes:

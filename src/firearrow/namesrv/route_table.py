@@ -28,6 +28,7 @@ PERM_READ = 4
 DEFAULT_TIMEOUT_MS = 120_000
 TOPIC_SYS_FLAG_UNIT = 1
 TOPIC_SYS_FLAG_UNIT_SUB = 2
+MAX_STATE_STEP = 1_000  # elections between two registrations of one broker id
 _MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 Address = tuple[str, str]  # (cluster, ip:port)
@@ -61,8 +62,15 @@ class _Live:
     left: list[Any] = field(default_factory=list)  # connections used before whose end has not been seen yet
 
 
+class RouteTableFullError(Exception):
+    """A registration would exceed a limit of the route table."""
+
+
 class RouteTable:
     def __init__(self) -> None:
+        self.max_routes = 250_000
+        self.max_brokers = 10_000
+        self._routes = 0  # pairs of topic and broker name
         self.support_acting_master = False
         self.notify_min_broker_id_changed = False
         self.delete_topic_with_broker_registration = False
@@ -76,14 +84,19 @@ class RouteTable:
     # ---- brokers
 
     def register(self, registration: BrokerRegistration, channel: Any, now_ms: int) -> RegisterBrokerResponseHeader | None:
-        """Register a broker or renew its registration. Return None if it must register with all its topics first."""
+        """Register a broker or renew its registration. Return None if it must register with all its topics first.
+
+        Raises RouteTableFullError. A registration whose state version cannot be that of the registered broker's successor is
+        ignored as long as that broker is alive (`_is_implausible`).
+        """
+        self._check_limits(registration)
         self._forget_other_cluster(registration)
         broker = self._brokers.get(registration.broker_name)
         live = self._live.get((registration.cluster, registration.address))
         if broker is not None and live is not None and _has_left(live, channel):
             return self._master_of(broker, registration)
         known_ids = broker.broker_addrs if broker is not None else {}
-        if self._is_outdated(registration, known_ids):
+        if self._is_outdated(registration, known_ids) or self._is_implausible(registration, known_ids):
             return RegisterBrokerResponseHeader()
         if registration.broker_id not in known_ids and len(registration.topics) == 1:
             return None
@@ -229,7 +242,9 @@ class RouteTable:
         """Add a topic to known brokers. Entries for unknown brokers are ignored."""
         known = {queue.broker_name: queue for queue in queues if queue.broker_name in self._brokers}
         if known:
-            self._topics.setdefault(topic, {}).update(known)
+            present = self._topics.setdefault(topic, {})
+            self._routes += len(known.keys() - present.keys())
+            present.update(known)
 
     # ---- internal
 
@@ -246,7 +261,32 @@ class RouteTable:
         if other is None or other == registration.address:
             return False
         live = self._live.get((registration.cluster, other))
-        return live is not None and live.data_version.state_version > registration.data_version.state_version
+        return (
+            live is not None and 0 < live.data_version.state_version - registration.data_version.state_version <= MAX_STATE_STEP
+        )
+
+    def _is_implausible(self, registration: BrokerRegistration, known_ids: dict[int, str]) -> bool:
+        """Return True if another address holds this id and the state version is too far ahead of its own.
+
+        The state version is the term of an election, or 0, so a successor is a few steps ahead. Without this rule, one forged
+        registration with a huge version would replace a broker for ever.
+        """
+        other = known_ids.get(registration.broker_id)
+        if other is None or other == registration.address:
+            return False
+        live = self._live.get((registration.cluster, other))
+        return live is not None and registration.data_version.state_version - live.data_version.state_version > MAX_STATE_STEP
+
+    def _check_limits(self, registration: BrokerRegistration) -> None:
+        if (registration.cluster, registration.address) not in self._live and len(self._live) >= self.max_brokers:
+            raise RouteTableFullError(f"{len(self._live)} brokers are registered, maxBrokers is {self.max_brokers}")
+        if self._routes + len(registration.topics) > self.max_routes:
+            known, name = self._topics, registration.broker_name
+            more = sum(1 for topic in registration.topics if name not in known.get(topic, ()))
+            if self._routes + more > self.max_routes:
+                raise RouteTableFullError(
+                    f"{more} more topics of {name} would exceed maxRoutes={self.max_routes}: {self._routes} are registered"
+                )
 
     def _place(self, broker: BrokerData, registration: BrokerRegistration) -> bool:
         """Assign the address to its id and remove it from any other. Return True if the id is new."""
@@ -275,7 +315,9 @@ class RouteTable:
                 perm = config.perm
                 if registration.broker_id != MASTER_ID and broker.enable_acting_master:
                     perm &= ~PERM_WRITE
-                self._topics.setdefault(topic, {})[registration.broker_name] = QueueData(
+                queues = self._topics.setdefault(topic, {})
+                self._routes += registration.broker_name not in queues
+                queues[registration.broker_name] = QueueData(
                     broker_name=registration.broker_name,
                     read_queue_nums=config.read_queue_nums,
                     write_queue_nums=config.write_queue_nums,
@@ -325,7 +367,7 @@ class RouteTable:
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics.get(topic)
         if queues is not None:
-            queues.pop(broker_name, None)
+            self._routes -= queues.pop(broker_name, None) is not None
             if not queues:
                 del self._topics[topic]
 

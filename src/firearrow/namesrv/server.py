@@ -16,6 +16,7 @@ from firearrow.config.fields import SettingError
 from firearrow.namesrv.access import namesrv_rules
 from firearrow.namesrv.handlers import NamesrvService
 from firearrow.namesrv.kv_config import KvConfig
+from firearrow.namesrv.kv_config_file import KvConfigFile
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import format_address
 from firearrow.net.limits import limits_of
@@ -45,6 +46,7 @@ class NameServer:
         self._listener: Served | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._service: NamesrvService | None = None
+        self._kv_config_file = KvConfigFile(self._save_kv_config)
 
     @property
     def address(self) -> str:
@@ -59,7 +61,7 @@ class NameServer:
             settings,
             now_ms=monotonic_ms,
             kv_config=self._load_kv_config(),
-            save_kv_config=self._save_kv_config,
+            save_kv_config=self._kv_config_file.save,
             port=lambda: self.port,
             auth=table,
         )
@@ -81,6 +83,7 @@ class NameServer:
             self._ticker = None
         if self._listener is not None:
             listener, self._listener = self._listener, None
+            await self._kv_config_file.finish()
             await listener.close()
 
     def _tick_later(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from firearrow.auth.settings import AuthSettings
 from firearrow.config.fields import setting
+from firearrow.wire.bodies.registration import MAX_TOPICS
 
 
 @dataclass
@@ -27,6 +28,16 @@ class NamesrvSettings(AuthSettings):
     )
     delete_topic_with_broker_registration: bool = setting(
         False, "drop a broker's topics that its full registration no longer names", runtime=True
+    )
+    max_topics_per_registration: int = setting(
+        MAX_TOPICS, "topics that one broker can register", low=1, high=10_000_000, runtime=True
+    )
+    max_routes: int = setting(
+        250_000, "topics of all brokers together; a topic counts once for each broker", low=1, high=100_000_000, runtime=True
+    )
+    max_brokers: int = setting(10_000, "registered brokers", low=1, high=1_000_000, runtime=True)
+    max_kv_config_size: int = setting(
+        4_194_304, "characters of the key-value configuration", low=1, high=1_073_741_824, runtime=True
     )
     need_wait_for_service: bool = setting(False, "answer no routes until the brokers had time to register")
     wait_seconds_for_service: int = setting(45, "how long that wait is", low=0, high=3_600)
