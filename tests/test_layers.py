@@ -37,6 +37,7 @@ MAY_IMPORT = {
         "wire",
         "store",
         "net",
+        "auth",
         "namesrv",
         "broker",
         "ha",

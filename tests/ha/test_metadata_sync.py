@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from firearrow.auth.administration import AuthAdministration
+from firearrow.auth.gate import Caller
 from firearrow.broker.roles.replication import ReplicationHost
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.tables.persistence import ConfigFiles
@@ -19,6 +23,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request, request_code, request_fields
+from tests.auth.kit import Users
 from tests.broker.kit import T0, Kit
 from tests.support.waiting import run, until
 
@@ -217,3 +222,30 @@ def test_unreachable_leader_is_logged_once_and_tried_again(
         run(scenario())
     (line,) = [record.getMessage() for record in caplog.records if record.name == "firearrow.ha.group"]
     assert "10.0.0.1:10911: no route to host" in line
+
+
+def test_users_and_policies_are_copied_when_they_change(pair: Pair) -> None:
+    master, slave = Users("alice"), Users("stale")
+    master.allow("alice", "Topic:a Pub")
+    operations = AuthAdministration(master.table).operations()
+
+    async def call(request: Request, *, timeout_ms: int) -> Command:
+        asked = Command(request_code(request), ext=dict(request_fields(request)))
+        asked.caller = Caller(master.table.principal("root"), "10.0.0.2")
+        codes.append(asked.code)
+        if asked.code not in operations:
+            return Command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        answer = operations[asked.code](asked)
+        return Command(ResponseCode.SUCCESS, ext=dict(answer.ext or {}), body=answer.body)
+
+    codes: list[int] = []
+    channel = cast(Channel, SimpleNamespace(address="10.0.0.1:10911", call=call))
+    host = replace(pair.host, context=replace(pair.slave.context, auth=slave.table))
+    run(MetadataCopy(host).copy(channel))
+    assert slave.table.to_json() == master.table.to_json() == slave.saved
+    codes.clear()
+    run(MetadataCopy(host).copy(channel))
+    assert codes.count(RequestCode.AUTH_GET_USER) == 0
+    master.table.delete_user("alice")
+    run(MetadataCopy(host).copy(channel))
+    assert slave.table.find("alice") is None

@@ -1,7 +1,8 @@
 """The service of a listener behind a gate: only admitted requests reach the service.
 
-Measured per request with a signature and policies, beside serving it: 3.4 us for a send, whose natively decoded header is
-parsed once more for the signature. A server without access control has no guarded service and pays nothing.
+Measured per request with a signature and policies, beside serving it, on a busy core: 3.9 us for a pull, 4.2 us for a send of
+100 bytes, 4.8 us for a send of 1 KB. A natively decoded header is parsed once more for the signature. A server
+without access control has no guarded service and pays nothing.
 
 An admitted request carries its sender (`Command.caller`). A refused request is answered with NO_PERMISSION, a malformed one with
 the code that its handler would answer. Refused one-way requests are dropped.

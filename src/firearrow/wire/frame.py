@@ -124,11 +124,13 @@ class Command:
 
         def __getattr__(self, name: str) -> Any:
             """Fill an empty slot; Python calls this for those only."""
+            if name == "ext":  # first and without detours: access control needs it for every request
+                self.ext = ext = self._fields["extFields"]
+                return ext
             if name == "_fields":
-                self._fields = _loads(self._json)
-            elif name == "ext":
-                self.ext = self._fields["extFields"]
-            elif name in ("language", "version", "remark"):
+                self._fields = fields = _loads(self._json)
+                return fields
+            if name in ("language", "version", "remark"):
                 self._fill_from_header()
             else:
                 raise AttributeError(f"a command has no {name}")

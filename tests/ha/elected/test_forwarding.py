@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from firearrow.auth.gate import FORWARDED_USER, AccessDeniedError, Caller
+from firearrow.auth.policies import PUB, TOPIC, Need
 from firearrow.broker.dedup.dedup import PASSED_ON
 from firearrow.ha.elected import forwarding
 from firearrow.ha.elected.forwarding import ForwardedRequest, LeaderForwarder
@@ -16,6 +18,8 @@ from firearrow.net.connection import Connection
 from firearrow.net.errors import ConnectionLostError
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import FLAG_ONEWAY, Command, FrameDecoder, encode_response
+from firearrow.wire.signature import RequestSigner
+from tests.auth.kit import SUPER, Users, signed
 from tests.broker.fake_peer import FakeConnection
 from tests.support.waiting import run, until
 
@@ -57,7 +61,11 @@ class Follower:
         self.served: list[Command] = []
         self.channels: list[FakeChannel] = []
         self.forwarder = LeaderForwarder(
-            lambda: self.leader, lambda: self.leads, lambda conn, request: self.served.append(request), None
+            lambda: self.leader,
+            lambda: self.leads,
+            lambda conn, request: self.served.append(request),
+            None,
+            RequestSigner("inner", "12345678"),
         )
 
     async def connect(self, address: str, **options: Any) -> FakeChannel:
@@ -111,6 +119,27 @@ def test_response_of_the_leader_is_returned_under_the_clients_number(told: Story
         waiter.answered(answer(ResponseCode.SUCCESS))
         (got,) = follower.answers()
         assert (got.code, got.opaque, got.ext["msgId"], got.body) == (ResponseCode.SUCCESS, 7, "M", b"body")
+
+    told(scenario)
+
+
+def test_request_of_an_authenticated_client_is_signed_by_the_member(told: Story) -> None:
+    async def scenario(follower: Follower) -> None:
+        users = Users("alice")
+        users.add("inner", SUPER)
+        users.allow("alice", "Topic:T Pub")
+        gate = users.gate({int(RequestCode.SEND_MESSAGE_V2): lambda request: (Need(TOPIC, request.ext["b"], PUB),)})
+        for topic in ("T", "U"):
+            request = signed(RequestCode.SEND_MESSAGE_V2, "alice", b"hello", fields={"b": topic, FORWARDED_USER: "root"})
+            request.caller = Caller(users.table.principal("alice"), "10.1.1.1")
+            follower.forwarder.forward(cast(Connection, follower.client), request)
+        await follower.forwarded(2)
+        allowed, refused = follower.channels[0].written
+        assert (allowed.ext["AccessKey"], allowed.ext[FORWARDED_USER], allowed.ext["b"]) == ("inner", "alice", "T")
+        caller = gate.admit(allowed, "10.0.0.2")
+        assert (caller.name, caller.address) == ("alice", "10.1.1.1")
+        with pytest.raises(AccessDeniedError, match=r"Topic:U from 10\.1\.1\.1"):
+            gate.admit(refused, "10.0.0.2")
 
     told(scenario)
 

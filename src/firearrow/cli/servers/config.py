@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from firearrow.broker.settings import BrokerSettings
+from firearrow.cli.servers.shared_credentials import share_credentials
 from firearrow.config.fields import SettingError, apply
 from firearrow.config.properties_file import parse_properties
 from firearrow.namesrv.settings import NamesrvSettings
@@ -91,6 +92,9 @@ def up_settings(data: Path, host: str, namesrv_port: int, broker_port: int, pair
     if namesrv.tls_server_mode == "enforcing" and not broker.use_tls:  # otherwise the broker could not register
         broker.use_tls = True
         broker.tls_client_trust_cert_path = namesrv.tls_server_cert_path
+    credentials = share_credentials(data, namesrv, broker)
+    if credentials is not None:
+        print(f"firearrow: the keys of the Super user are in {credentials}", file=sys.stderr)
     return UpSettings(namesrv, broker, store)
 
 
