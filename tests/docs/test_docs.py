@@ -37,9 +37,6 @@ OTHER_NAMES = {
     "accessKey", "secretKey",
 }  # fmt: skip
 
-# Keys of Apache's that the pages name because they mean nothing here.
-WITHOUT_MEANING = {"aclEnable", "authenticationEnabled", "authorizationEnabled"}
-
 
 def prose(path: Path) -> str:
     """A page without its blocks of code."""
@@ -96,7 +93,7 @@ def test_named_settings_exist(page: Path) -> None:
     if page.name in ("settings.md", "coming-from.md", "mqadmin.md"):  # the latter two name what is called otherwise elsewhere
         return
     of_tables = {camel_case(one.name) for cls in (TopicConfig, SubscriptionGroupConfig) for one in fields(cls)}
-    known = SETTINGS | of_tables | OTHER_NAMES | WITHOUT_MEANING
+    known = SETTINGS | of_tables | OTHER_NAMES
     if page.parent.name == "spark" or page.name == "security.md":
         known |= {*OPTIONS, *TYPES, *INPUT_COLUMNS}
 

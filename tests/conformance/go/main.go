@@ -1,7 +1,8 @@
 // One send and consume round with RocketMQ's Go client: goclient NAMESRV TOPIC GROUP COUNT.
 //
 // Sends COUNT messages one by one and as many in one batch, consumes all of them with a push consumer and prints one JSON object:
-// {"sent": [...], "received": [...]}. Ends with 1 when they do not all come within 60 seconds.
+// {"sent": [...], "received": [...]}. Ends with 1 when they do not all come within 60 seconds. Requests are signed with the keys
+// in ACCESS_KEY and SECRET_KEY, if they are set.
 package main
 
 import (
@@ -45,8 +46,16 @@ func main() {
 	os.Exit(0)
 }
 
+func credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: os.Getenv("ACCESS_KEY"), SecretKey: os.Getenv("SECRET_KEY")}
+}
+
 func send(namesrv, topic string, count int) []place {
-	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithRetry(2))
+	options := []producer.Option{producer.WithNameServer([]string{namesrv}), producer.WithRetry(2)}
+	if keys := credentials(); keys.AccessKey != "" {
+		options = append(options, producer.WithCredentials(keys))
+	}
+	p, err := rocketmq.NewProducer(options...)
 	check(err)
 	check(p.Start())
 	var sent []place
@@ -70,11 +79,15 @@ func send(namesrv, topic string, count int) []place {
 }
 
 func consume(namesrv, topic, group string, count int) []place {
-	c, err := rocketmq.NewPushConsumer(
+	options := []consumer.Option{
 		consumer.WithNameServer([]string{namesrv}),
 		consumer.WithGroupName(group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-	)
+	}
+	if keys := credentials(); keys.AccessKey != "" {
+		options = append(options, consumer.WithCredentials(keys))
+	}
+	c, err := rocketmq.NewPushConsumer(options...)
 	check(err)
 	var lock sync.Mutex
 	var received []place
