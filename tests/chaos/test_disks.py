@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.cli.main import run
 from tests.chaos.environment import enlarge, no_small_disk, small_disk
-from tests.chaos.fleet import Fleet, on_loopback, running
+from tests.chaos.fleet import Fleet, Machine, on_loopback, running
 from tests.chaos.workload import Verdict, Workload, verdict
 from tests.support.waiting import until
 
@@ -100,3 +101,36 @@ def test_member_with_empty_disk_is_restored_from_the_group(tmp_path: Path) -> No
             assert await verdict(load, {"broker-a": await fleet.leader()}) == Verdict()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_members_without_directories_form_no_group_until_the_operator_decides(tmp_path: Path) -> None:
+    """A majority loses its disks. Nothing is acknowledged until the remaining log is declared authoritative."""
+
+    async def scenario() -> None:
+        async with running(on_loopback("dledger-3", tmp_path)) as fleet:
+            async with Workload(fleet, "majority-gone") as load:
+                await load.acknowledged(200)
+            kept, *gone = sorted(fleet.brokers, key=lambda machine: machine.name, reverse=True)
+            await until(lambda: len({_end_of_log(machine) for machine in fleet.brokers}) == 1, "all members have the log")
+            for machine in fleet.brokers:
+                machine.kill()
+            elected = [machine.log.count("is the master of") for machine in fleet.brokers]
+            for machine in gone:
+                machine.lose_disk()
+                machine.launch()
+            await until(lambda: any("forms a new group when all members run" in machine.log for machine in gone), "n0 waits")
+            await kept.start()
+            await asyncio.sleep(5)  # several election timeouts
+            assert [machine.log.count("is the master of") for machine in fleet.brokers] == elected
+            kept.kill()
+            assert run(["broker", "seed", str(kept.store), "--yes"]) == 0
+            await fleet.restore()
+            assert await verdict(load, {"broker-a": await fleet.leader()}) == Verdict()
+            assert (await fleet.leader()).name == kept.name
+
+    asyncio.run(scenario())
+
+
+def _end_of_log(machine: Machine) -> int:
+    return sum(len(file.read_bytes().rstrip(b"\0")) for file in (machine.store / "commitlog").iterdir())
