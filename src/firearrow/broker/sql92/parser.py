@@ -21,7 +21,7 @@ from firearrow.broker.sql92.lexer import STRING, Lexer, SqlError, Word, shorten,
 
 MAX_CHARACTERS: Final = 65536
 MAX_DEPTH: Final = 60  # of nested conditions; consecutive ANDs, parenthesised or not, are one level, and so are ORs
-MAX_OPERANDS: Final = 1024  # properties and literals; the strings of IN and CONTAINS do not count
+MAX_OPERANDS: Final = 640  # properties and literals; the strings of IN and CONTAINS do not count
 
 # Precedence of operators. An opening parenthesis is the weakest; only its closing one completes it.
 _OPENING = _NONE = 0
