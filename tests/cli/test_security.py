@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from firearrow.cli.command import explain
 from firearrow.cli.main import run as run_command
 from firearrow.cli.security import (
     ACCESS_KEY_VARIABLE,
@@ -14,6 +15,7 @@ from firearrow.cli.security import (
     SECRET_KEY_VARIABLE,
     SecurityArguments,
 )
+from firearrow.client.errors import BrokerError
 from firearrow.client.options import Credentials
 from tests.cli.process import ANY_PORTS, Start, read_json
 from tests.support.certificates import CERTIFICATE, KEY
@@ -62,6 +64,14 @@ def test_keys_come_from_options_then_the_environment_then_the_default_file(
 def test_incomplete_keys_are_usage_errors(given: SecurityArguments, problem: str) -> None:
     with pytest.raises(click.UsageError, match=problem):
         given.credentials()
+
+
+def test_refusal_of_an_unsigned_request_says_how_to_give_credentials() -> None:
+    refused = BrokerError(16, "username cannot be null.", "127.0.0.1:1")
+    assert explain(refused, "").endswith(
+        "; give credentials with --credentials-file, or $FIREARROW_ACCESS_KEY and $FIREARROW_SECRET_KEY"
+    )
+    assert explain(BrokerError(16, "check signature failed.", "127.0.0.1:1"), "").endswith("check signature failed.")
 
 
 def test_data_source_receives_the_path_of_a_credentials_file_instead_of_the_keys(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 SUCCESS, FAILURE, USAGE = 0, 1, 2
+_UNSIGNED: Final = "username cannot be null."  # remark of a server with access control about a request without credentials
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -249,7 +250,7 @@ def run_async(work: Coroutine[Any, Any, int], *, log_level: str, namesrv: str = 
 
 
 def explain(error: Exception, namesrv: str) -> str:
-    """Return the text of an error. A server that rejects a name server's request is a broker."""
+    """Return the text of an error, with advice on wrong addresses and missing credentials."""
     from firearrow.client.errors import BrokerError
     from firearrow.wire.codes import ResponseCode
 
@@ -258,6 +259,8 @@ def explain(error: Exception, namesrv: str) -> str:
             f"{error.address} is a broker, not a name server; give the name server's address with -n or NAMESRV_ADDR "
             f"(default {NAMESRV_ADDR})"
         )
+    if isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION and error.remark == _UNSIGNED:
+        return f"{error}; give credentials with --credentials-file, or $FIREARROW_ACCESS_KEY and $FIREARROW_SECRET_KEY"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
