@@ -52,6 +52,9 @@ def test_running_broker_is_scraped(tmp_path: Path) -> None:
             assert value(figures, "firearrow_log_offset_bytes", of="max") == running.context.store.max_offset
             assert value(figures, "firearrow_store_writable") == 1
             assert value(figures, "firearrow_connections") == 1
+            assert value(figures, "firearrow_budget_used", budget="connections") == 1
+            assert value(figures, "firearrow_budget_limit", budget="outgoing_bytes") == 64 << 20
+            assert value(figures, "firearrow_connections_refused_total", limit="total") == 0
             assert value(figures, "process_resident_memory_bytes") > 10_000_000
             assert abs(value(figures, "process_start_time_seconds") - time.time()) < 86_400
             assert value(figures, "process_open_fds") > 3

@@ -55,7 +55,7 @@ def value(figures: Figures, name: str, **labels: str) -> float:
 
 
 def figures_of(kit: Kit) -> Figures:
-    sources = Sources([], 0, LoopLag(), {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"})
+    sources = Sources([], 0, LoopLag(), {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}, None)
     return parse("".join(pieces(kit.context, sources, kit.now)))
 
 

@@ -59,7 +59,7 @@ class MetricsEndpoint:
         await self._page.stop()
 
     async def _make(self) -> list[bytes]:
-        sources = Sources(self._ports.connections, self._open_transactions(), self._lag, self._common)
+        sources = Sources(self._ports.connections, self._open_transactions(), self._lag, self._common, self._ports.budget)
         return await in_slices(pieces(self._broker, sources, self._now_ms()))
 
 

@@ -24,12 +24,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
 
+from firearrow import procfs
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.message import read_message
 from firearrow.broker.observability.process import LoopLag, process_figures
 from firearrow.broker.observability.stats import PUT_TIME_EDGES, GroupGetStats, Histogram, TopicPutStats
 from firearrow.broker.tables.clients import ConsumerGroup
 from firearrow.broker.timer.service import TimerService
+from firearrow.net.budget import ConnectionBudget
+from firearrow.net.limits import descriptor_limit
 from firearrow.net.server import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, is_system_group, is_system_topic
@@ -97,6 +100,7 @@ class Sources:
     open_transactions: int
     loop_lag: LoopLag
     common: Labels
+    budget: ConnectionBudget | None  # of the listen port and the fast port
 
 
 def pieces(broker: BrokerContext, sources: Sources, now_ms: int) -> Iterator[str]:
@@ -110,6 +114,7 @@ def pieces(broker: BrokerContext, sources: Sources, now_ms: int) -> Iterator[str
     yield from _lag(page, broker, now_ms)
     yield from _deferred(page, broker, now_ms)
     yield from _storage(page, broker, now_ms)
+    yield from _budgets(page, broker, sources)
     yield from page.histograms("firearrow_loop_lag_seconds", "How late the event loop was with a timer", [({}, sources.loop_lag)])
     for name, kind, text, value in process_figures():
         yield page.one(name, kind, text, value)
@@ -132,6 +137,33 @@ def _broker(page: ExpositionWriter, broker: BrokerContext, sources: Sources) -> 
     yield page.one("firearrow_connections", "gauge", "Connections to the listen port and the fast port", len(conns))
     text = "When the broker was started, seconds since 1970"
     yield page.one("firearrow_boot_time_seconds", "gauge", text, broker.boot_ms / 1000)
+
+
+def _budgets(page: ExpositionWriter, broker: BrokerContext, sources: Sources) -> Iterator[str]:
+    """Limits of resources, and how much of each is in use."""
+    settings, budget = broker.settings, sources.budget
+    parked = sum(len(conn.state.parked) for conn in sources.connections if conn.state is not None)
+    usage: dict[str, tuple[int, int]] = {"parked_pulls": (parked, settings.max_parked_pulls)}
+    if budget is not None:
+        limits = budget.limits
+        usage |= {
+            "connections": (budget.connections, limits.connections),
+            "connections_per_address": (budget.busiest_address, limits.connections_per_address),
+            "incoming_bytes": (budget.incoming.total, limits.incoming_bytes),
+            "outgoing_bytes": (budget.outgoing.total, limits.outgoing_bytes),
+        }
+    process = procfs.read_usage()
+    if process is not None:
+        usage["file_descriptors"] = (process.open_files, descriptor_limit())
+    used = (({"budget": name}, in_use) for name, (in_use, _) in usage.items())
+    yield from page.lines("firearrow_budget_used", "gauge", "How much of a limited resource is in use", used)
+    allowed = (({"budget": name}, limit) for name, (_, limit) in usage.items())
+    yield from page.lines("firearrow_budget_limit", "gauge", "How much of it may be in use", allowed)
+    if budget is not None:
+        refused = [({"limit": name}, budget.refused[name]) for name in ("total", "address")]
+        yield from page.lines("firearrow_connections_refused_total", "counter", "Connections beyond a limit", refused)
+        closed = [({"reason": name}, budget.closed[name]) for name in ("silent", "incoming", "outgoing", "deadline")]
+        yield from page.lines("firearrow_connections_closed_total", "counter", "Connections closed to keep a limit", closed)
 
 
 def _traffic(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
