@@ -87,6 +87,7 @@ class FailingDisk(RealDisk):
     """Fails at the n-th rename or directory sync."""
 
     def __init__(self, steps: int) -> None:
+        super().__init__()
         self.steps = steps
 
     def step(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from firearrow.store.descriptors import DescriptorReserve
 from firearrow.store.errors import StoreLockedError
 
 Bytes = bytes | bytearray | memoryview
@@ -249,7 +250,7 @@ class RealLock:
 
     _held: ClassVar[set[str]] = set()
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, on_release: Callable[[], None] = lambda: None) -> None:
         import fcntl
 
         key = os.path.realpath(path)
@@ -266,6 +267,7 @@ class RealLock:
             raise
         self._fd = fd
         self._key = key
+        self._on_release = on_release
         self._held.add(key)
 
     def release(self) -> None:
@@ -273,6 +275,7 @@ class RealLock:
             os.close(self._fd)
             self._fd = -1
             self._held.discard(self._key)
+            self._on_release()
 
 
 def _locked_text(path: str) -> str:
@@ -283,13 +286,16 @@ def _locked_text(path: str) -> str:
 
 
 class RealDisk:
-    """The file system of the operating system."""
+    """The file system of the operating system. While a store is locked, descriptors are kept for it."""
+
+    def __init__(self) -> None:
+        self._reserve = DescriptorReserve()
 
     def open(self, path: str, *, create: bool = False, size: int | None = None) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT
-        file = RealFile(os.open(path, flags, FILE_MODE), path)
+        file = RealFile(self._reserve.open(path, flags, FILE_MODE), path)
         if create and size is not None and file.size() < size:
             try:
                 file.truncate(size)
@@ -338,7 +344,7 @@ class RealDisk:
         shutil.rmtree(path)
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._reserve.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
@@ -367,7 +373,9 @@ class RealDisk:
             return b""
 
     def lock(self, path: str) -> RealLock:
-        return RealLock(path)
+        lock = RealLock(path, self._reserve.close)
+        self._reserve.fill()
+        return lock
 
 
 def _syncfs(path: str) -> bool:

@@ -88,7 +88,7 @@ class MessageStore:
         self._elected = elected
         self._now_ms = now_ms
         self._root = root = settings.store_path_root_dir
-        self._log = CommitLog(settings, self.disk, store_host)
+        self._log = CommitLog(settings, self.disk, store_host, self.problems.append)
         files = QueueFiles(self.disk, os.path.join(root, "consumequeue"), settings.consume_queue_file_size)
         self._queues = ConsumeQueues(files, plain=len(store_host) == 8)
         self._index = _open_index(settings, self.disk)

@@ -20,6 +20,7 @@ class KillableDisk(RealDisk):
     """A disk whose locks a test can release."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.locks: list[RealLock] = []
 
     def lock(self, path: str) -> RealLock:

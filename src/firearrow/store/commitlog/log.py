@@ -23,7 +23,7 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from zlib import crc32
 from firearrow.store.accelerated import native
 from firearrow.store.commitlog.segment import Segment, create_segment, parse_segment_name
 from firearrow.store.consume_queue import ENTRY, UNIT, ConsumeQueue
+from firearrow.store.descriptors import SHORTAGE
 from firearrow.store.errors import NotWritableError, StoreError, TooLargeError
 from firearrow.store.filesystem import Bytes, Disk
 from firearrow.store.settings import StoreSettings
@@ -92,9 +93,14 @@ BatchMessage = tuple[int, bytes, bytes, int]
 
 
 class CommitLog:
-    """The log of a store directory. `failure` is set after an I/O error; the log then refuses writes."""
+    """The log of a store directory. `failure` is set after an I/O error; the log then refuses writes.
 
-    def __init__(self, settings: StoreSettings, disk: Disk, store_host: bytes) -> None:
+    `report` gets the reasons why messages are refused, once each. Any thread.
+    """
+
+    def __init__(
+        self, settings: StoreSettings, disk: Disk, store_host: bytes, report: Callable[[str], None] = lambda problem: None
+    ) -> None:
         self.directory = settings.commit_log_dir
         self.segment_size = settings.mapped_file_size_commit_log
         self.segments: dict[int, Segment] = {}  # by number: base // segment_size
@@ -105,6 +111,8 @@ class CommitLog:
         self.failure: str | None = None
         self.disk = disk
         self._store_host = store_host
+        self._report = report
+        self._is_short = False  # no file descriptor was left for the next segment
         self._prepared: dict[int, Segment] = {}
         self._creating = threading.Lock()
         self._opened: deque[Segment] = deque()  # open for reading, oldest first
@@ -273,7 +281,7 @@ class CommitLog:
         while view:
             segment = self._active
             if segment is None or self.next_offset >= segment.end:
-                self._activate(self.next_offset)
+                self._activate(self._segment(self.next_offset))
                 continue
             part = view[: segment.end - self.next_offset]
             try:
@@ -321,6 +329,7 @@ class CommitLog:
         """Refuse writes from now on. Return the error to raise."""
         if self.failure is None:
             self.failure = text
+            self._report(f"{text}; the store takes no writes until the broker is restarted")
         self._limit = -1
         return self.refusal()
 
@@ -389,12 +398,14 @@ class CommitLog:
             )
         active = self._active
         offset = self.next_offset
+        # First: if the next segment cannot be created, nothing has changed.
+        following = self._segment(active.end if active is not None and offset < active.end else offset)
         if active is not None and offset < active.end:
             self._pieces.append(SIZE_AND_MAGIC.pack(active.end - offset, MAGIC_BLANK))
             self._rolled.append((active, self._run_start, b"".join(self._pieces)))
             self._pieces.clear()
             offset = active.end
-        self._activate(offset)
+        self._activate(following)
         self.next_offset = self._run_start = offset
         return offset
 
@@ -444,7 +455,7 @@ class CommitLog:
         self.next_offset = self.written_offset = self._run_start = end_offset
         if not self.segments:
             self.min_offset = end_offset
-        self._activate(end_offset)
+        self._activate(self._segment(end_offset))
 
     def segment_at(self, offset: int) -> Segment | None:
         return self.segments.get(offset // self.segment_size)
@@ -512,22 +523,43 @@ class CommitLog:
             segment.delete()
         self._prepared.clear()
 
-    def _activate(self, offset: int) -> None:
-        """Make the segment with `offset` the active one."""
-        number = offset // self.segment_size
-        segment = self.segments.get(number)
-        if segment is None:
-            # Locked, because the housekeeper may be creating the same file.
-            with self._creating:
-                segment = self._prepared.pop(number, None)
-                if segment is None:
-                    try:
-                        segment = self._create(number)
-                    except OSError as error:
-                        raise self.fail(f"creating a commit-log file in {self.directory} failed: {error}") from error
-                self.segments[number] = segment
+    def _activate(self, segment: Segment) -> None:
+        """Make a segment the active one."""
         self._active = segment
         self._limit = segment.end - BLANK_BYTES
+
+    def _segment(self, offset: int) -> Segment:
+        """Return the segment with `offset`, created if necessary.
+
+        NotWritableError if that fails. A lack of file descriptors passes: the next call tries again.
+        """
+        number = offset // self.segment_size
+        segment = self.segments.get(number)
+        if segment is not None:
+            return segment
+        # Locked, because the housekeeper may be creating the same file.
+        with self._creating:
+            segment = self._prepared.pop(number, None)
+            if segment is None:
+                try:
+                    segment = self._create(number)
+                except OSError as error:
+                    if error.errno in SHORTAGE:
+                        raise self._descriptors_short(error) from error
+                    raise self.fail(f"creating a commit-log file in {self.directory} failed: {error}") from error
+            self.segments[number] = segment
+        self._is_short = False
+        return segment
+
+    def _descriptors_short(self, error: OSError) -> NotWritableError:
+        text = (
+            f"no commit-log file can be created in {self.directory}: {error}; close connections or raise the limit of open "
+            "files (ulimit -n, LimitNOFILE); every send tries again"
+        )
+        if not self._is_short:
+            self._is_short = True
+            self._report(text)
+        return NotWritableError(text)
 
     def _create(self, number: int) -> Segment:
         return create_segment(self.disk, self.directory, number * self.segment_size, self.segment_size)

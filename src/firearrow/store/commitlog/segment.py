@@ -59,8 +59,12 @@ class Segment(LazyFile):
 def create_segment(disk: Disk, directory: str, base: int, size: int) -> Segment:
     """Create a file at its full length. Durable on return."""
     file = disk.open(os.path.join(directory, segment_name(base)), create=True, size=size)
-    file.fdatasync()
-    disk.fsync_dir(directory)
+    try:
+        file.fdatasync()
+        disk.fsync_dir(directory)
+    except OSError:
+        file.close()
+        raise
     return Segment(disk, directory, base, size, file)
 
 
