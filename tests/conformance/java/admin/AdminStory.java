@@ -79,7 +79,7 @@ public final class AdminStory {
             groups();
             DefaultMQProducer producer = producer();
             newGroups();
-            DefaultMQPushConsumer consumer = consumer(group);
+            DefaultMQPushConsumer consumer = consumer(group, true);
             List<SendResult> sent = send(producer);
             counted(sent);
             connected(consumer);
@@ -187,7 +187,7 @@ public final class AdminStory {
         answer("connections of new groups", () -> {
             StringBuilder found = new StringBuilder();
             for (int i = 0; i < 3; i++) {
-                DefaultMQPushConsumer consumer = consumer(group + "-new" + i);
+                DefaultMQPushConsumer consumer = consumer(group + "-new" + i, false);
                 try {
                     found.append(admin.examineConsumerConnectionInfo(group + "-new" + i).getConnectionSet().size());
                 } finally {
@@ -198,9 +198,9 @@ public final class AdminStory {
         });
     }
 
-    private static DefaultMQPushConsumer consumer(String group) throws Exception {
+    private static DefaultMQPushConsumer consumer(String group, boolean traced) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setEnableTrace(true);
+        consumer.setEnableTrace(traced);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(group);
         consumer.setPersistConsumerOffsetInterval(500);
