@@ -100,6 +100,19 @@ def test_missing_queue_offsets_in_the_log_get_absent_entries() -> None:
     assert recovered.notes == ["T queue 0: queue offsets 1 to 2 have no message"]
 
 
+@pytest.mark.parametrize("damaged", [0, 1, 8214])
+def test_damaged_queue_offset_of_one_record_hides_no_other(damaged: int) -> None:
+    log = Log(0, 1, 2, damaged, 4, 5)
+    disk = SimulatedDisk()
+    disk.mkdirs("/q")
+    recovered = Recovery(disk)
+    recovered.recovery.add(log.scanned())
+    assert not recovered.recovery.rebuild_incomplete()
+    sizes = [size for _, size in log.places]
+    assert [size for _, size in recovered.places()] == [*sizes[:3], ABSENT_SIZE, *sizes[4:]]
+    assert recovered.notes[0] == f"T queue 0: record at {log.places[3][0]} has the damaged queue offset {damaged}; skipped"
+
+
 def test_entries_of_records_behind_the_end_of_the_log_are_removed() -> None:
     log = Log(0, 1, 2)
     again = Recovery(stored(log))
