@@ -44,3 +44,34 @@ def test_mqadmin_with_right_wrong_and_missing_credentials(version: str, tmp_path
         assert "username cannot be null." in outcomes["missing"]
     finally:
         cluster.dispose()
+
+
+def test_users_and_policies_of_the_administration_tool(tmp_path: Path) -> None:
+    cluster = servers.start(tmp_path / "servers", SETTINGS)
+    broker, namesrv = ["-b", cluster.broker], ["-n", cluster.namesrv]
+    root = tool("5.5.0", tmp_path / "root", ("rootuser", "12345678"))
+    try:
+        for command, expected in (
+            (["updateTopic", *namesrv, *broker, "-t", "Orders"], "create topic to"),
+            (["createUser", *broker, "-u", "alice", "-p", "12345678", "-t", "Normal"], "create user to"),
+            # Name servers have users of their own; the tool reaches them as it reaches a broker.
+            (["createUser", "-b", cluster.namesrv, "-u", "alice", "-p", "12345678", "-t", "Normal"], "create user to"),
+            (["createAcl", *broker, "-s", "User:alice", "-r", "Topic:Orders", "-a", "Pub", "-d", "Allow"], "create acl to"),
+            (["getUser", *broker, "-u", "alice"], "Normal"),
+            (["listUser", *broker], "******"),
+            (["getAcl", *broker, "-s", "User:alice"], "Topic:Orders"),
+            (["listAcl", *broker], "User:alice"),
+        ):
+            (text,) = root.mqadmin([command])
+            assert expected in text, (command, text)
+        alice = tool("5.5.0", tmp_path / "alice", ("alice", "12345678"))
+        try:
+            (sent,) = alice.mqadmin([["sendMessage", *namesrv, "-t", "Orders", "-p", "hello"]])
+            assert "SEND_OK" in sent
+            (refused,) = alice.mqadmin([["getUser", *broker, "-u", "rootuser"]])
+            assert "User:alice has no permission to access Cluster:DefaultCluster" in refused
+        finally:
+            alice.close()
+    finally:
+        root.close()
+        cluster.dispose()
