@@ -136,7 +136,7 @@ class Machine:
     def restore(self, backup: SimulatedDisk) -> None:
         """Continue with an earlier state of the files, marked as the operator's manual demands."""
         self.replace_disk(backup)
-        mark_for_rejoin(backup, DIRECTORY)
+        mark_for_rejoin(backup, DIRECTORY, self._rng)
 
     # Disk faults
 

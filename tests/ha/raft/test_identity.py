@@ -222,11 +222,15 @@ def test_restored_backup_is_detected_by_the_leader_of_the_same_term() -> None:
 def test_directory_marked_for_rejoin_is_quarantined() -> None:
     disk = SimulatedDisk()
     node(disk).step("n1", RequestVote(3, 0, 0), 10)
-    assert mark_for_rejoin(disk, "/store") is not None
+    before = load_hard_state(disk, "/store/currterm")
+    marked = mark_for_rejoin(disk, "/store", random.Random(2))
+    assert before is not None
+    assert marked is not None
+    assert marked.identity.log_id != before.identity.log_id  # a leader that knows the log does not take it for the same one
     again = node(disk)
     assert again.raft.quarantined
     assert again.raft.term == 3
-    assert mark_for_rejoin(SimulatedDisk(), "/store") is None
+    assert mark_for_rejoin(SimulatedDisk(), "/store", random.Random(2)) is None
 
 
 # Seeds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import SystemRandom
 
 import click
 
@@ -29,7 +30,7 @@ def rejoin(directory: Path, output: str, yes: bool, dry_run: bool) -> int:
     member is started: the backup lacks messages that the member has acknowledged since.
     """
     action = f"exclude the member in {directory} from elections until it has caught up"
-    return _change(directory, action, Output(output, yes=yes, dry_run=dry_run), mark_for_rejoin)
+    return _change(directory, action, Output(output, yes=yes, dry_run=dry_run), _mark_for_rejoin)
 
 
 @click.command("seed", context_settings=CONTEXT)
@@ -43,6 +44,10 @@ def seed(directory: Path, output: str, yes: bool, dry_run: bool) -> int:
     """
     action = f"let members without data elect the member in {directory} and copy its log"
     return _change(directory, action, Output(output, yes=yes, dry_run=dry_run), mark_as_seed)
+
+
+def _mark_for_rejoin(disk: Disk, directory: str) -> HardState | None:
+    return mark_for_rejoin(disk, directory, SystemRandom())
 
 
 def _change(directory: Path, action: str, out: Output, mark: Callable[[Disk, str], HardState | None]) -> int:

@@ -132,23 +132,25 @@ def save_hard_state(disk: Disk, path: str, state: HardState) -> None:
     _save_two_copies(disk, path, state.encode())
 
 
-def mark_for_rejoin(disk: Disk, directory: str) -> HardState | None:
-    """Quarantine the member whose directory was restored from a backup. Return its state, None if it never had one."""
-    return _change_hard_state(disk, directory, None, quarantined=True)
+def mark_for_rejoin(disk: Disk, directory: str, rng: random.Random) -> HardState | None:
+    """Quarantine the member whose directory was restored from a backup. Return its state, None if it never had one.
 
-
-def mark_as_seed(disk: Disk, directory: str) -> HardState | None:
-    """Declare the log in a directory, which may be empty, authoritative for members without data. Return its state."""
-    return _change_hard_state(disk, directory, HardState(), quarantined=False)
-
-
-def _change_hard_state(disk: Disk, directory: str, default: HardState | None, *, quarantined: bool) -> HardState | None:
-    """Quarantine a member, or make it a seed, which is not quarantined."""
+    The restored log gets another id: it does not hold what the log with its id has acknowledged.
+    """
     path = os.path.join(directory, HARD_STATE_FILE)
-    state = load_hard_state(disk, path) or default
+    state = load_hard_state(disk, path)
     if state is not None:
-        state = replace_fields(state, quarantined=quarantined, seed=not quarantined)
+        identity = replace_fields(state.identity, log_id=new_id(rng))
+        state = replace_fields(state, quarantined=True, seed=False, identity=identity)
         save_hard_state(disk, path, state)
+    return state
+
+
+def mark_as_seed(disk: Disk, directory: str) -> HardState:
+    """Declare the log in a directory, which may be empty, authoritative for members without data. Return its state."""
+    path = os.path.join(directory, HARD_STATE_FILE)
+    state = replace_fields(load_hard_state(disk, path) or HardState(), quarantined=False, seed=True)
+    save_hard_state(disk, path, state)
     return state
 
 
