@@ -273,6 +273,13 @@ def test_follower_whose_log_is_deleted_elsewhere_restarts_its_log() -> None:
     assert transcript(ready) == ["save term 4 vote None", "reset to 300", "table 3@280", "n1 <- ack term 4 3:300 end 300 OK"]
 
 
+def test_follower_whose_log_is_deleted_elsewhere_during_the_term_restarts_its_log() -> None:
+    raft, _ = member(50, table((1, 0)), HardState(1))
+    raft.step("n1", Probe(4, 0, 900, 800, table((1, 0), (4, 600))), 10)
+    ready = raft.step("n1", Probe(4, 300, 900, 800, table((1, 0), (4, 600))), 20)
+    assert transcript(ready) == ["reset to 300", "table 1@0", "n1 <- ack term 4 1:300 end 300 OK"]
+
+
 def test_committed_bytes_are_never_truncated() -> None:
     raft, _ = member(50, table((1, 0)), HardState(1))
     raft.step("n1", Probe(1, 0, 50, 50, table((1, 0))), 10)

@@ -577,7 +577,7 @@ class Raft:
             return
         if not self._follow(sender, message):
             return
-        if self._leader_epochs is None:
+        if self._leader_epochs is None or message.min_offset > self.end:  # the leader may delete what this member lacks
             if message.acknowledged > self.durable:
                 self._start_quarantine(
                     f"it has acknowledged its log up to {message.acknowledged} in term {self.term} and holds it up to "
