@@ -192,9 +192,13 @@ async def state(link: Link, cluster: Cluster) -> State:
 
 
 def tree(cluster: Cluster) -> set[str]:
-    """Return every path below the parent of the data directory, so that files outside it are noticed too."""
+    """Return every path below the parent of the data directory, so that files outside it are noticed too.
+
+    Temporary files are left out: they exist for the moment in which a table is replaced.
+    """
     top = cluster.store.parent
-    return {str(Path(folder, name).relative_to(top)) for folder, folders, names in os.walk(top) for name in (*folders, *names)}
+    paths = (Path(folder, name) for folder, folders, names in os.walk(top) for name in (*folders, *names))
+    return {str(path.relative_to(top)) for path in paths if path.suffix != ".tmp"}
 
 
 def allowed_paths(cluster: Cluster) -> set[str]:

@@ -213,6 +213,17 @@ def test_scrubber_reports_damage_that_nobody_has_read() -> None:
     assert all("the commit log is damaged from" in text for text in history.store.problems)
 
 
+def test_scrubber_reports_queue_files_that_it_cannot_read_and_continues() -> None:
+    history = Scrubbed()
+    disk = history.disk.copy()
+    history.reopen(disk)
+    disk.fail("pread", "consumequeue/Orders/0")
+    history.scrub()
+    disk.heal()
+    assert all("not verified up to" in text for text in history.store.problems)
+    assert 1 <= len(history.store.problems) <= history.store.max_offset // SEGMENT + 1  # once for a segment
+
+
 @pytest.mark.parametrize("place", [0, 7, 9, 11, 12, 19])
 def test_scrubber_repairs_queue_entries(place: int) -> None:
     history = Scrubbed()

@@ -102,7 +102,9 @@ class MessageStore:
             settings, self.disk, self._log, self._queues, self._index, self._dispatcher, self._housekeeper, self.problems.append
         )
         self._preallocator = SegmentPreallocator(self._log, self._housekeeper)
-        self.scrubber = Scrubber(settings, self.disk, self._log, self._queues, self.damage, self._housekeeper)
+        self.scrubber = Scrubber(
+            settings, self.disk, self._log, self._queues, self.damage, self._housekeeper, self.problems.append
+        )
         self.replica = ReplicaLog(
             settings,
             self._log,

@@ -16,6 +16,7 @@ entries.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -58,6 +59,7 @@ class Scrubber:
         queues: ConsumeQueues,
         damage: DamageRegistry,
         housekeeper: Housekeeper,
+        report: Callable[[str], None],
     ) -> None:
         self.verified_bytes = 0
         self.passes = 0
@@ -67,6 +69,7 @@ class Scrubber:
         self._queues = queues
         self._damage = damage
         self._housekeeper = housekeeper
+        self._report = report
         self._delay_levels_ms = parse_delay_levels(settings.message_delay_level)
         self._position = 0
         self._needed = 0  # bytes of the next record, as far as known
@@ -82,7 +85,12 @@ class Scrubber:
         step, self._done = self._done, None
         if step is not None:
             self._busy = False
-            self._apply(step, end)
+            try:
+                self._apply(step, end)
+            except OSError as error:
+                # Reported once in a pass: the next step would fail in the same file.
+                self._position = self._segment_end(step.position)
+                self._report(f"log from {step.position} not verified up to {self._position}: {error}")
         rate = self._settings.scrub_bytes_per_second
         if self._busy or now_ms < self._next_ms or not rate:
             return
@@ -113,9 +121,12 @@ class Scrubber:
         finally:
             self._done = _Step(position, result)
 
+    def _segment_end(self, position: int) -> int:
+        return position - position % self._log.segment_size + self._log.segment_size
+
     def _apply(self, step: _Step, end: int) -> None:
         position, result = step.position, step.result
-        segment_end = position - position % self._log.segment_size + self._log.segment_size
+        segment_end = self._segment_end(position)
         self._needed = 0
         if position < self._log.min_offset or self._log.segment_at(position) is None or result is None:
             self._position = segment_end  # deleted meanwhile, or reported as missing when the store was opened
