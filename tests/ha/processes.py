@@ -1,4 +1,4 @@
-"""Brokers in processes of their own."""
+"""Brokers and name servers in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,42 +8,45 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.record import decode_all
+from firearrow.wire.signature import RequestSigner
 from tests.support.ports import reserve_port
 
 QUEUES = 4
-COMMAND = [str(Path(sys.executable).parent / "firearrow"), "broker"]
+COMMAND = str(Path(sys.executable).parent / "firearrow")
 
 
-class Node:
-    """A broker process that keeps its port across restarts."""
+class ServerProcess:
+    """A server process that keeps its port across restarts. `kind` is the command that starts it."""
 
-    def __init__(self, directory: Path, namesrv: str, **settings: str) -> None:
-        port = reserve_port(-2, 1)
+    def __init__(self, kind: str, directory: Path, port: int, settings: Mapping[str, str]) -> None:
         self.address = f"127.0.0.1:{port}"
-        self.store = directory / "store"
-        values = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": str(port), "namesrvAddr": namesrv}
-        values |= {"storePathRootDir": str(self.store), "mappedFileSizeCommitLog": "1048576", "slaveSyncInterval": "200"}
+        self.log_path = directory / f"{kind}.log"
+        self._kind = kind
         directory.mkdir()
-        self._config = directory / "broker.conf"
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in (values | settings).items()))
-        self.log_path = directory / "broker.log"
+        self._config = directory / f"{kind}.conf"
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen([*COMMAND, "-c", str(self._config)], stdout=log, stderr=log)
+            self._process = subprocess.Popen([COMMAND, self._kind, "-c", str(self._config)], stdout=log, stderr=log)
         for _ in range(3000):
             with contextlib.suppress(OSError):
-                await self.end()
+                await self._ping()
                 return
             await asyncio.sleep(0.02)
         raise AssertionError(self.log_path.read_text())
+
+    async def _ping(self) -> None:
+        """Raise OSError if the server does not accept connections."""
+        await (await Channel.connect(self.address)).close()
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -52,8 +55,30 @@ class Node:
                 self._process.wait(60)
                 self._process = None
 
+
+class NameServerProcess(ServerProcess):
+    def __init__(self, directory: Path, **settings: str) -> None:
+        port = reserve_port()
+        values = {"bindAddress": "127.0.0.1", "listenPort": str(port), "kvConfigPath": str(directory / "kvConfig.json")}
+        super().__init__("namesrv", directory, port, values | settings)
+
+
+class Node(ServerProcess):
+    """A broker process. The requests of this object are signed by `signer`."""
+
+    def __init__(self, directory: Path, namesrv: str, signer: RequestSigner | None = None, **settings: str) -> None:
+        port = reserve_port(-2, 1)
+        self.store = directory / "store"
+        values = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": str(port), "namesrvAddr": namesrv}
+        values |= {"storePathRootDir": str(self.store), "mappedFileSizeCommitLog": "1048576", "slaveSyncInterval": "200"}
+        super().__init__("broker", directory, port, values | settings)
+        self._signer = signer
+
+    async def _ping(self) -> None:
+        await self.end()
+
     async def call(self, code: int, ext: dict[str, object] | None = None) -> tuple[int, dict[str, str], bytes]:
-        channel = await Channel.connect(self.address)
+        channel = await Channel.connect(self.address, signer=self._signer)
         try:
             answer = await channel.request(code, ext or {}, b"", timeout_ms=30_000)
         finally:

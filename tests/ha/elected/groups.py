@@ -8,10 +8,10 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from firearrow.namesrv.server import NameServer
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.signature import RequestSigner
 from tests.broker.running import send_header
 from tests.ha.pairs import name_server
 from tests.ha.processes import QUEUES, Node
@@ -21,8 +21,11 @@ NAME = "broker-a"
 
 
 class Group:
-    def __init__(self, directory: Path, names: NameServer, size: int, **settings: str) -> None:
-        self.names = names
+    """`signer` signs the requests of the methods here, for members with access control."""
+
+    def __init__(self, directory: Path, namesrv: str, size: int, signer: RequestSigner | None = None, **settings: str) -> None:
+        self.namesrv = namesrv
+        self._signer = signer
         self.directory = directory
         addresses = reserve_addresses(size)
         self.peers = ";".join(f"n{i}-{address}" for i, address in enumerate(addresses))
@@ -31,7 +34,7 @@ class Group:
 
     def _node(self, number: int, settings: dict[str, str]) -> Node:
         values = {"enableDLegerCommitLog": "true", "dLegerGroup": "G", "dLegerPeers": self.peers, "dLegerSelfId": f"n{number}"}
-        return Node(self.directory / f"n{number}", self.names.address, **(values | settings))
+        return Node(self.directory / f"n{number}", self.namesrv, self._signer, **(values | settings))
 
     def text(self, node: Node) -> str:
         """Return the log output of a member."""
@@ -59,7 +62,7 @@ class Group:
         raise AssertionError(status)
 
     async def master_address(self) -> str | None:
-        channel = await Channel.connect(self.names.address)
+        channel = await Channel.connect(self.namesrv, signer=self._signer)
         try:
             answer = await channel.request(RequestCode.GET_BROKER_CLUSTER_INFO, {}, b"", timeout_ms=30_000)
         finally:
@@ -101,7 +104,7 @@ class Group:
 @contextlib.asynccontextmanager
 async def group(directory: Path, size: int = 3, **settings: str) -> AsyncIterator[Group]:
     async with name_server() as names:
-        members = Group(directory, names, size, **settings)
+        members = Group(directory, names.address, size, None, **settings)
         try:
             await asyncio.gather(*(node.start() for node in members.nodes))
             await members.complete()
