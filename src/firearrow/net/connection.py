@@ -302,7 +302,7 @@ class Connection(asyncio.Protocol):
                 self._dispatch(error.commands, at_once=True)
             self.close("broken frame")
             return
-        if len(self._partial) > _SHORT or self._incoming:
+        if (self._partial and len(self._partial) > _SHORT) or self._incoming:
             self._count_incoming(new_request=bool(commands))
         if commands:
             self._dispatch(commands)
@@ -439,13 +439,14 @@ class Connection(asyncio.Protocol):
     def _serve(self, commands: list[Command]) -> list[Command] | None:
         """Pass requests to the service. Return those that are left for another turn."""
         try:
-            return self._received(self, commands)
+            left = self._received(self, commands)
         except Exception:
             log.exception("closing connection to %s: serving request codes %s failed", self.peer, [c.code for c in commands[:16]])
             self.close("internal error")
-            return None
-        finally:
-            self._count_unsent()
+            left = None
+        if self._unsent() > SMALL or self._outgoing:  # as in `_count_unsent`: the call would cost every read 1 %
+            self._count_outgoing(self._unsent())
+        return left
 
     def _count_unsent(self) -> None:
         size = self._unsent()

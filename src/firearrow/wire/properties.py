@@ -73,16 +73,28 @@ def encode(properties: Mapping[str, str]) -> bytes:
 def find(raw: bytes, name: bytes) -> bytes | None:
     """Return the value of one property or None, as `parse` would, without building the map."""
     wanted = name + NAME_END
-    at = raw.rfind(wanted)
-    while at >= 0:
+    before, found, rest = raw.rpartition(wanted)  # the fastest way for the usual properties
+    if not found:
+        return None
+    if not before or before[-1] == 2:
+        value = rest.partition(VALUE_END)[0]
+        if value:
+            return value
+    return _find_before(raw, wanted, len(before))
+
+
+def _find_before(raw: bytes, wanted: bytes, at: int) -> bytes | None:
+    """Return the value at an occurrence of `wanted` before `at`, which is part of another name or value, or has no value.
+
+    Copies nothing but the value, so that many such occurrences take linear time.
+    """
+    while (at := raw.rfind(wanted, 0, at + len(wanted) - 1)) >= 0:
         if not at or raw[at - 1] == 2:
             start = at + len(wanted)
             end = raw.find(VALUE_END, start)
             value = raw[start:end] if end >= 0 else raw[start:]
             if value:
                 return value
-        # The end of another name, part of a value, or an empty value: an earlier occurrence counts.
-        at = raw.rfind(wanted, 0, at + len(wanted) - 1)
     return None
 
 

@@ -34,6 +34,7 @@ from firearrow.wire.frame import Command, encode_response
 
 log = logging.getLogger("firearrow.broker")
 
+_MANY = 8  # requests of one read
 _SENDS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
 _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 # Exception -> response code; the first match counts.
@@ -93,8 +94,7 @@ class RequestDispatcher:
         took_ms = 0  # for all requests so far; read after those that may take long
         refused: Refused | None = None
         checked = False  # once per read: does the broker accept sends at all?
-        rest = iter(commands)
-        for request in rest:
+        for request in commands:
             code = request.code
             try:
                 if code in _SENDS:
@@ -114,7 +114,7 @@ class RequestDispatcher:
                         self._commit.schedule_commit(now)
                     continue
                 if conn.must_wait:  # peers do not read: the response would only wait in memory
-                    return [request, *rest]
+                    return _behind(commands, request, 0)
                 if code in _PULLS:
                     response = self._pulls.pull(conn, request, now)
                     took_ms = self._now_ms() - now
@@ -140,10 +140,11 @@ class RequestDispatcher:
                     conn.note_response(len(response))
             if took_ms >= SLICE_MS:
                 self._slow_requests.served(conn, request, took_ms, now + took_ms)
-                return list(rest)
-        ended = self._now_ms()
-        if ended - now >= SLICE_MS:
-            self._slow_requests.served(conn, commands[-1], ended - now, ended)
+                return _behind(commands, request, 1)
+        if len(commands) >= _MANY:  # a few sends take microseconds, and reading the clock would cost them 1 %
+            ended = self._now_ms()
+            if ended - now >= SLICE_MS:
+                self._slow_requests.served(conn, commands[-1], ended - now, ended)
         return None
 
     def use_handlers(self, handlers: dict[int, Handler], forwarding: Collection[int] = ()) -> None:
@@ -180,6 +181,12 @@ class RequestDispatcher:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal or "the store takes no messages")
         busy = self._flow.refusal(now, conn.state.in_flight, self._commit.pending_since_ms, self._commit.stall)
         return None if busy is None else Refused(ResponseCode.SYSTEM_BUSY, busy)
+
+
+def _behind(commands: list[Command], request: Command, distance: int) -> list[Command]:
+    """Return the commands from `distance` behind `request` on. Rare, so that the loop over the commands needs no counter."""
+    position = next(i for i, command in enumerate(commands) if command is request)
+    return commands[position + distance :]
 
 
 def _refusal(conn: Connection, request: Command, error: Exception) -> Refused:
