@@ -18,6 +18,7 @@ from typing import Any
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.frame import Command
+from firearrow.wire.signature import RequestSigner
 
 PATIENCE_S = 60.0
 ANY_PORTS = ["--namesrv-port", "0", "--broker-port", "0"]
@@ -87,15 +88,23 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def call(address: str, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> Command:
+def call(
+    address: str, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", signer: RequestSigner | None = None
+) -> Command:
     async def once() -> Command:
-        channel = await Channel.connect(address)
+        channel = await Channel.connect(address, signer=signer)
         try:
             return await channel.request(code, ext, body)
         finally:
             await channel.close()
 
     return asyncio.run(once())
+
+
+def shared_signer(data: Path) -> RequestSigner:
+    """Return a signer with the keys that the servers of `firearrow up` share."""
+    keys = read_json(data / "admin_credentials.json")
+    return RequestSigner(keys["accessKey"], keys["secretKey"])
 
 
 def route(namesrv: str, topic: str) -> dict[str, Any]:

@@ -259,7 +259,10 @@ class BrokerSettings(AuthSettings):
         replicates = self.is_slave or self.enable_d_leger_commit_log
         if self.authentication_enabled and replicates and self.inner_client_authentication_credentials is None:
             raise SettingError(
-                "innerClientAuthenticationCredentials", "", "credentials: other brokers of the group accept only signed requests"
+                "innerClientAuthenticationCredentials",
+                "",
+                '{"accessKey":"...","secretKey":"..."}, equal on all brokers that replicate each other: they accept only signed'
+                " requests",
             )
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not _NAME.fullmatch(name):

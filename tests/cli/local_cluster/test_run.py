@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from firearrow.cli.main import main
-from tests.cli.process import ANY_PORTS, Start, Started, accepts, failed, read_json, route
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.signature import RequestSigner
+from tests.cli.process import ANY_PORTS, Start, Started, accepts, call, failed, read_json, route, shared_signer
 from tests.support.waiting import wait_until
 
 
@@ -76,6 +79,31 @@ def test_members_are_killed_stopped_and_started(start: Start, tmp_path: Path) ->
     assert (code, "contains a cluster of the form 2m-2s-async; start it with --cluster 2m-2s-async" in error) == (1, True)
     code, error = failed(["up", "--data", "data"], tmp_path)
     assert (code, "contains a cluster of the form 2m-2s-async" in error) == (1, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [False, True], ids=["created keys", "given keys"])
+def test_members_with_access_control_share_keys(start: Start, tmp_path: Path, given: bool) -> None:
+    settings = ["--set", "authenticationEnabled=true", "--set", "authorizationEnabled=true"]
+    if given:
+        settings += ["--set", 'innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"inner-secret"}']
+    process, members = up(start, "dledger-3", *settings)
+    signer = RequestSigner("inner", "inner-secret") if given else shared_signer(tmp_path / "data")
+    name = "inner" if given else "admin"
+
+    for address in members.values():
+        assert call(address, RequestCode.AUTH_LIST_USER).code == ResponseCode.NO_PERMISSION
+        users = fastjson.loads(call(address, RequestCode.AUTH_LIST_USER, signer=signer).body)
+        assert [(user["username"], user["userType"]) for user in users] == [(name, "Super")]
+    for member in members:
+        kind = "namesrv" if member == "namesrv" else "broker"
+        assert (tmp_path / "data" / member / f"{kind}.conf").stat().st_mode & 0o777 == 0o600
+
+    keys = {"FIREARROW_ACCESS_KEY": "inner", "FIREARROW_SECRET_KEY": "inner-secret"} if given else {}
+    status = start("cluster", "status", "-o", "json", "--data", "data", **keys)
+    out, _ = status.process.communicate(timeout=120)
+    assert sorted(row["role"] for row in json.loads(out)) == ["follower", "follower", "leader", "name server"]
+    assert process.stop()[0] == 0
 
 
 def test_members_stop_with_the_process_that_started_them(start: Start, tmp_path: Path) -> None:

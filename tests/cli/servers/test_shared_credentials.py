@@ -47,6 +47,20 @@ def test_broker_registers_at_the_protected_name_server(tmp_path: Path) -> None:
         up_settings(tmp_path, "127.0.0.1", 0, 0, ON)
 
 
+@pytest.mark.parametrize("directory", ["config", "namesrv"])
+def test_keys_that_servers_already_use_are_not_replaced(tmp_path: Path, directory: str) -> None:
+    (tmp_path / directory).mkdir()
+    (tmp_path / directory / "auth.json").write_text("{}")
+    with pytest.raises(SettingError, match=r"admin_credentials.json was deleted"):
+        up_settings(tmp_path, "127.0.0.1", 0, 0, ON)
+
+
+def test_servers_in_other_processes_get_the_keys(tmp_path: Path) -> None:
+    shared = up_settings(tmp_path, "127.0.0.1", 0, 0, ON).shared_values()
+    assert shared == {"innerClientAuthenticationCredentials": (tmp_path / "admin_credentials.json").read_text()}
+    assert up_settings(tmp_path, "127.0.0.1", 0, 0, []).shared_values() == {}
+
+
 def test_without_access_control_nothing_is_created(tmp_path: Path) -> None:
     assert up_settings(tmp_path, "127.0.0.1", 0, 0, []).broker.inner_client_authentication_credentials is None
     assert list(tmp_path.iterdir()) == []

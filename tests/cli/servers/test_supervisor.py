@@ -8,7 +8,9 @@ import signal
 import urllib.request
 from pathlib import Path
 
-from tests.cli.process import ANY_PORTS, Start, accepts, failed, read_json, route
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from tests.cli.process import ANY_PORTS, Start, accepts, call, failed, read_json, route, shared_signer
 from tests.support.ports import reserve_port
 from tests.support.waiting import wait_until
 
@@ -33,6 +35,27 @@ def test_several_brokers_are_processes_that_are_kept_and_stopped_together(start:
     code, seconds = up.stop()
     assert (code, seconds < 10) == (0, True)
     assert not any(accepts(address) for address in (namesrv, *brokers))
+
+
+def test_brokers_with_access_control_share_keys_that_only_the_owner_can_read(start: Start, tmp_path: Path) -> None:
+    settings = ["--set", "authenticationEnabled=true", "--set", "authorizationEnabled=true"]
+    up = start("up", "--data", "data", *ANY_PORTS, "--brokers", "2", "--ready-file", "ready.json", *settings)
+    up.line()
+    ready = read_json(tmp_path / "ready.json")
+    signer = shared_signer(tmp_path / "data")
+    for broker in ready["brokers"]:
+        assert call(broker, RequestCode.AUTH_LIST_USER).code == ResponseCode.NO_PERMISSION
+        users = fastjson.loads(call(broker, RequestCode.AUTH_LIST_USER, signer=signer).body)
+        assert [(user["username"], user["userType"]) for user in users] == [("admin", "Super")]
+    listed = call(ready["namesrv"], RequestCode.GET_BROKER_CLUSTER_INFO, signer=signer)
+    assert sorted(fastjson.loads(listed.body)["brokerAddrTable"]) == ["broker-a", "broker-b"]
+
+    secret = read_json(tmp_path / "data" / "admin_credentials.json")["secretKey"]
+    for child in child_pids(up.process.pid):
+        assert secret not in Path(f"/proc/{child}/cmdline").read_text()
+    for name in ("broker-a.conf", "broker-b.conf"):
+        assert (tmp_path / "data" / name).stat().st_mode & 0o777 == 0o600
+    assert up.stop()[0] == 0
 
 
 def test_each_broker_has_a_metrics_port_of_its_own(start: Start, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
 """`firearrow up --cluster FORM`: the members of a cluster as processes, and `firearrow cluster kill|stop|start|status`.
 
-May import the settings of broker, namesrv and store, net, wire, config and cli.servers.
+May import the settings of broker, namesrv and store, auth, net, wire, config and cli.servers.
 """

@@ -14,7 +14,7 @@ import signal
 
 from firearrow.cli.local_cluster.state import MemberState
 from firearrow.cli.local_cluster.topology import Member
-from firearrow.cli.servers.child import ChildError, ChildServer
+from firearrow.cli.servers.child import ChildError, ChildServer, write_config
 
 START_S = 60.0
 STOP_S = 10.0
@@ -38,8 +38,7 @@ class MemberProcess(ChildServer):
     async def start(self) -> None:
         """Start the process and wait until it is ready. Raises ChildError if it ends or times out before."""
         self.member.data.mkdir(parents=True, exist_ok=True)
-        lines = (f"{key}={_escaped(value)}\n" for key, value in self.member.settings.items())
-        self._config.write_text("".join(lines), encoding="utf-8")
+        write_config(self._config, self.member.settings)
         try:
             with self._log.open("ab") as log:
                 async with asyncio.timeout(START_S):
@@ -62,7 +61,3 @@ class MemberProcess(ChildServer):
     def _last_line(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), f"see {self._log}")
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -9,9 +9,11 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from firearrow.auth.bootstrap import inner_signer
 from firearrow.broker.settings import BrokerSettings
 from firearrow.cli.command import fail
 from firearrow.cli.local_cluster.control import Control
@@ -25,19 +27,26 @@ from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.config.fields import declared
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
+from firearrow.net.tls import outgoing_context
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import fastjson
-from firearrow.wire.codes import RequestCode
+from firearrow.wire.codes import RequestCode, ResponseCode
 
 REGISTRATION_S: Final = 30.0
 _POLL_S: Final = 0.05
+
+Connect = Callable[[str], Coroutine[Any, Any, Channel]]
 
 log = logging.getLogger("firearrow.cli")
 
 
 async def up_cluster(options: UpOptions, settings: UpSettings, data: Path, stop: asyncio.Event) -> int:
     assert options.cluster is not None
-    cluster = RunningCluster(options.cluster, data, _plan(options.cluster, options, settings, data))
+
+    def connect(address: str) -> Coroutine[Any, Any, Channel]:
+        return Channel.connect(address, tls=outgoing_context(settings.broker), signer=inner_signer(settings.broker))
+
+    cluster = RunningCluster(options.cluster, data, _plan(options.cluster, options, settings, data), connect)
     try:
         try:
             await cluster.start(stop)
@@ -55,7 +64,7 @@ async def up_cluster(options: UpOptions, settings: UpSettings, data: Path, stop:
 
 
 def _plan(form: str, options: UpOptions, settings: UpSettings, data: Path) -> list[Member]:
-    values = dict(options.settings)
+    values = dict(options.settings) | settings.shared_values()
     namesrv_keys, broker_keys = declared(NamesrvSettings), {**declared(BrokerSettings), **declared(StoreSettings)}
     count = len(FORMS[form])
     broker_values = {key: value for key, value in values.items() if key in broker_keys or key not in namesrv_keys}
@@ -71,11 +80,12 @@ def _plan(form: str, options: UpOptions, settings: UpSettings, data: Path) -> li
 
 
 class RunningCluster:
-    """The processes of a cluster."""
+    """The processes of a cluster. `connect` opens a connection to the name server."""
 
-    def __init__(self, form: str, data: Path, members: list[Member]) -> None:
+    def __init__(self, form: str, data: Path, members: list[Member], connect: Connect) -> None:
         self._form = form
         self._data = data
+        self._connect = connect
         self._members = {member.name: MemberProcess(member) for member in members}
         self._namesrv, *self._brokers = self._members.values()
         self._watchers: dict[str, asyncio.Task[None]] = {}
@@ -175,13 +185,15 @@ class RunningCluster:
     async def _registered_brokers(self) -> tuple[set[str], set[tuple[str, str]]]:
         """Return the broker names that have a master, and (broker name, address) of all brokers at the name server."""
         try:
-            channel = await Channel.connect(self._namesrv.member.address)
+            channel = await self._connect(self._namesrv.member.address)
             try:
                 answer = await channel.call(RequestCode.GET_BROKER_CLUSTER_INFO)
             finally:
                 await channel.close()
         except OSError:
             return set(), set()
+        if answer.code != ResponseCode.SUCCESS:
+            raise ChildError(f"the name server does not list its brokers: it responded with code {answer.code}: {answer.remark}")
         table = fastjson.loads(answer.body).get("brokerAddrTable") or {}
         addresses = {name: entry["brokerAddrs"] for name, entry in table.items()}
         masters = {name for name, ids in addresses.items() if "0" in ids or 0 in ids}

@@ -10,12 +10,15 @@ from typing import Any
 import click
 
 from firearrow.admin.aio import Admin
+from firearrow.auth.bootstrap import FIRST_USER_FILE
 from firearrow.cli.arguments import CLUSTER, DEFAULT_DATA
 from firearrow.cli.command import FAILURE, SUCCESS, Group, log_level_option, options, output_option, run_async
 from firearrow.cli.local_cluster import control, state
 from firearrow.cli.operator.broker import summary
+from firearrow.cli.security import SecurityArguments
 from firearrow.cli.terminal import Output
 from firearrow.client.errors import FirearrowError
+from firearrow.client.options import Credentials
 
 cluster = Group("cluster", help="List clusters; kill, stop and start members of `firearrow up --cluster`.")
 
@@ -99,7 +102,8 @@ async def _control(verb: str, names: tuple[str, ...], data: Path, out: Output) -
 
 async def _status(names: tuple[str, ...], data: Path, out: Output) -> int:
     known = control.current(data)
-    ids = await _registered_ids(known.namesrv)
+    keys = SecurityArguments(default_file=str(data / FIRST_USER_FILE)).credentials()
+    ids = await _registered_ids(known.namesrv, keys)
     rows = []
     for name in names or [member.name for member in known.members]:
         member = known.member(name)
@@ -118,10 +122,10 @@ def _role(member: state.MemberState, broker_id: int | None) -> str:
     return "follower" if broker_id else "leader"
 
 
-async def _registered_ids(namesrv: str) -> dict[tuple[str, str], int]:
+async def _registered_ids(namesrv: str, keys: Credentials | None) -> dict[tuple[str, str], int]:
     """Return (broker name, address) -> broker id; nothing if the cluster's name server does not answer."""
     try:
-        async with asyncio.timeout(2), Admin(namesrv) as admin:
+        async with asyncio.timeout(2), Admin(namesrv, credentials=keys) as admin:
             return {(one.name, one.address): one.broker_id for one in await admin.list_brokers()}
     except (FirearrowError, TimeoutError):
         return {}

@@ -1,20 +1,37 @@
 """A server as a child process of `firearrow up`.
 
 The child reads from a pipe whose other end this process holds: when this process ends, even by SIGKILL, the child stops.
+
+Its settings are in a file: all users of the machine can read the arguments of a process, and settings contain secrets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any
 
 
 class ChildError(Exception):
     """A child ended before it was ready, or was not ready in time."""
+
+
+def write_config(path: Path, settings: Mapping[str, str]) -> None:
+    """Write a property file that only its owner can read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o600)  # the file may have existed with another mode
+        file.writelines(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 class ChildServer:

@@ -52,9 +52,16 @@ class UpOptions(NamedTuple):
 
 
 class UpSettings(NamedTuple):
+    """The settings of the servers of `firearrow up`."""
+
     namesrv: NamesrvSettings
     broker: BrokerSettings
     store: StoreSettings
+
+    def shared_values(self) -> dict[str, str]:
+        """Return the settings that servers in processes of their own need besides those of the options."""
+        credentials = self.broker.inner_client_authentication_credentials
+        return {} if credentials is None else {"innerClientAuthenticationCredentials": credentials.reveal()}
 
 
 def namesrv_settings(config: str | None, pairs: Iterable[tuple[str, str]]) -> NamesrvSettings:

@@ -1,7 +1,7 @@
-"""Credentials that the name server and the broker of `firearrow up` share when access control is on.
+"""Credentials that the servers of `firearrow up` share when access control is on.
 
-The broker signs its registration with them, and operators use them to create other users. They are created once, with a random
-secret key, in a file that only its owner can read.
+Brokers sign their requests to the name server and to each other with them, and operators use them to create other users. They
+are created once, with a random secret key, in a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from firearrow.auth.bootstrap import FIRST_USER, FIRST_USER_FILE
 from firearrow.auth.settings import AuthSettings
+from firearrow.auth.table import FILE_NAME
 from firearrow.config.fields import SettingError
 from firearrow.config.secret import Secret
 
@@ -26,8 +27,8 @@ def share_credentials(data: Path, *servers: AuthSettings) -> Path | None:
         return None
     path = data / FIRST_USER_FILE
     if not path.exists():
-        if (data / "config" / "auth.json").exists():
-            expected = f"the keys of a Super user: {path} was deleted, and the broker cannot sign its registration without them"
+        if any((data / directory / FILE_NAME).exists() for directory in ("config", "namesrv")):
+            expected = f"the keys of a Super user: {path} was deleted, and brokers cannot sign their registration without them"
             raise SettingError("innerClientAuthenticationCredentials", "", expected)
         data.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

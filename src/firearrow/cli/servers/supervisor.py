@@ -15,7 +15,7 @@ import signal
 from pathlib import Path
 
 from firearrow.cli.command import fail
-from firearrow.cli.servers.child import ChildError, ChildServer
+from firearrow.cli.servers.child import ChildError, ChildServer, write_config
 from firearrow.cli.servers.config import PORTS_APART, UpOptions, UpSettings, broker_values, durability, naming_the_option
 from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.namesrv.server import NameServer
@@ -33,6 +33,7 @@ async def up_with_processes(options: UpOptions, settings: UpSettings, data: Path
     with naming_the_option("--namesrv-port"):
         await namesrv.start()
     metrics_port = settings.broker.metrics_prom_exporter_port
+    options = options._replace(settings=[*options.settings, *settings.shared_values().items()])
     children = [BrokerProcess(index, options, namesrv.address, data, metrics_port) for index in range(options.brokers)]
     try:
         try:
@@ -64,6 +65,7 @@ class BrokerProcess(ChildServer):
         self._namesrv = namesrv
         self._host = options.host
         self._data = data / self.name
+        self._config = data / f"{self.name}.conf"
         self._settings = options.settings
         self._started_s = 0.0
 
@@ -72,8 +74,8 @@ class BrokerProcess(ChildServer):
         self._started_s = asyncio.get_running_loop().time()
         values = broker_values(self.name, self._host, self._port, self._data) | dict(self._settings)
         values["metricsPromExporterPort"] = str(self._metrics_port)
-        settings = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        ready = await self._start("broker", "-n", self._namesrv, *settings)
+        write_config(self._config, values)
+        ready = await self._start("broker", "-c", str(self._config), "-n", self._namesrv)
         self.address = ready["brokers"][0]
         self._port = int(self.address.rpartition(":")[2])
 
@@ -90,8 +92,8 @@ class BrokerProcess(ChildServer):
             try:
                 await self.start()
                 log.info("%s is running again at %s", self.name, self.address)
-            except ChildError as error:
-                log.error("%s", error)
+            except (ChildError, OSError) as error:  # OSError: the disk is full, or the system has no room for a process
+                log.error("%s cannot start: %s", self.name, error)
 
     async def stop(self) -> None:
         if not await self._end(signal.SIGTERM, STOP_S):
