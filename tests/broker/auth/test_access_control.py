@@ -17,6 +17,7 @@ from firearrow.config.secret import Secret
 from firearrow.net.channel import Channel
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import Command, FrameDecoder, encode_request
+from firearrow.wire.names import TRANS_HALF_TOPIC
 from firearrow.wire.signature import RequestSigner
 from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, Client, bodies, broker, records, send_header
 
@@ -232,20 +233,25 @@ async def _offset(root: Client, topic: str) -> int:
     return records(await root.pull(topic, 0))[0].physical_offset
 
 
+def _commit_of(sent: Command) -> dict[str, str]:
+    """The fields of the request that commits a half message of group P."""
+    return {
+        "producerGroup": "P",
+        "tranStateTableOffset": sent.ext["queueOffset"],
+        "commitLogOffset": str(int(sent.ext["msgId"][-16:], 16)),
+        "commitOrRollback": "8",
+    }
+
+
 @scenario
 async def test_transaction_of_another_topic_cannot_be_ended(tmp_path: Path) -> None:
     async with guarded(tmp_path) as running, signed_client(running, "root") as root:
         await create_user(root, "alice", "Topic:Mine Pub")
         sent = await root.send("Secret", b"half", TRAN_MSG="true", PGROUP="P", UNIQ_KEY="K")
         assert sent.code == 0, sent.remark
-        end = {
-            "producerGroup": "P",
-            "tranStateTableOffset": sent.ext["queueOffset"],
-            "commitLogOffset": str(int(sent.ext["msgId"][-16:], 16)),
-            "commitOrRollback": "8",
-        }
+        end = _commit_of(sent)
         async with signed_client(running, "alice") as alice:
-            for named in ({}, {"topic": "Mine"}):
+            for named in ({}, {"topic": "Mine"}, {"topic": TRANS_HALF_TOPIC}):
                 answer = await alice.call(Code.END_TRANSACTION, end | named)
                 assert answer.code == NO_PERMISSION
                 assert "Topic:Secret" in (answer.remark or "")
@@ -253,6 +259,19 @@ async def test_transaction_of_another_topic_cannot_be_ended(tmp_path: Path) -> N
         async with signed_client(running, "alice") as alice:
             assert (await alice.call(Code.END_TRANSACTION, end)).code == 0
         assert bodies(await root.pull("Secret", 0)) == [b"half"]
+
+
+@scenario
+async def test_transaction_is_ended_with_the_topic_of_its_check(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as running, signed_client(running, "root") as root:
+        await create_user(root, "alice", "Topic:Mine Pub")
+        async with signed_client(running, "alice") as alice:
+            sent = await alice.send("Mine", b"half", TRAN_MSG="true", PGROUP="P", UNIQ_KEY="K")
+            assert sent.code == 0, sent.remark
+            checked = {"topic": TRANS_HALF_TOPIC, "fromTransactionCheck": "true"}
+            answer = await alice.call(Code.END_TRANSACTION, _commit_of(sent) | checked)
+            assert answer.code == 0, answer.remark
+        assert bodies(await root.pull("Mine", 0)) == [b"half"]
 
 
 @scenario

@@ -27,7 +27,7 @@ from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Header
 from firearrow.wire.headers import admin, client
-from firearrow.wire.names import RETRY_PREFIX
+from firearrow.wire.names import RETRY_PREFIX, TRANS_HALF_TOPIC
 
 REPLY_TOPIC_SUFFIX: Final = "REPLY_TOPIC"
 _CACHED: Final = 4_096
@@ -99,8 +99,10 @@ def _message_rules(context: BrokerContext) -> dict[int, Rule]:
 
     def end_transaction(request: Command) -> Needs:
         header = request.header or client.EndTransactionRequestHeader.decode(request.ext)
+        # Java clients of 5.x answer a check with the topic of the check, that of half messages. The record decides.
+        named = header.topic if header.topic != TRANS_HALF_TOPIC else None
         return _needs(
-            [_topic(header.topic, PUB)] if header.topic else [],
+            [_topic(named, PUB)] if named else [],
             (_topic(topic, PUB) for topic in records.at(header.commit_log_offset)),
         )
 
