@@ -45,7 +45,8 @@ final class Producers {
     }
 
     private Object start(Request request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(request.text("group", "agent-producer"), request.flag("trace", false), null);
+        DefaultMQProducer producer = new DefaultMQProducer(request.text("group", "agent-producer"), Credentials.hook(request),
+            request.flag("trace", false), null);
         producer.setNamesrvAddr(request.text("namesrv"));
         producer.setInstanceName(request.text("name"));
         producer.setSendMsgTimeout((int) request.number("timeoutMs", 10_000));

@@ -85,7 +85,7 @@ final class PullConsumers {
     }
 
     private Object startPull(Request request) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(request.text("group"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(request.text("group"), Credentials.hook(request));
         consumer.setNamesrvAddr(request.text("namesrv"));
         consumer.setInstanceName(request.text("name"));
         consumer.setVipChannelEnabled(request.flag("vip", false));
@@ -135,7 +135,7 @@ final class PullConsumers {
     }
 
     private Object startLite(Request request) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.text("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.text("group"), Credentials.hook(request));
         consumer.setNamesrvAddr(request.text("namesrv"));
         consumer.setInstanceName(request.text("name"));
         consumer.setAutoCommit(request.flag("autoCommit", false));

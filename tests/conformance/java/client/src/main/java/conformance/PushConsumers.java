@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -79,7 +80,8 @@ final class PushConsumers {
     }
 
     private Object start(Request request) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"), request.flag("trace", false), null);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"), Credentials.hook(request),
+            new AllocateMessageQueueAveragely(), request.flag("trace", false), null);
         Running one = new Running(consumer);
         consumer.setNamesrvAddr(request.text("namesrv"));
         consumer.setInstanceName(request.text("instance", request.text("name")));

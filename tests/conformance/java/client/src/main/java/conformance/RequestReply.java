@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.utils.MessageUtil;
@@ -76,7 +77,7 @@ final class RequestReply {
     }
 
     private Object startRequester(Request request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(request.text("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(request.text("group"), Credentials.hook(request));
         producer.setNamesrvAddr(request.text("namesrv"));
         producer.setInstanceName(request.text("name"));
         producer.start();
@@ -136,12 +137,13 @@ final class RequestReply {
     }
 
     private Object startReplier(Request request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(request.text("group") + "-answers");
+        DefaultMQProducer producer = new DefaultMQProducer(request.text("group") + "-answers", Credentials.hook(request));
         producer.setNamesrvAddr(request.text("namesrv"));
         producer.setInstanceName(request.text("name") + "-answers");
         producer.setRetryTimesWhenSendFailed(0);
         producer.start();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"), Credentials.hook(request),
+            new AllocateMessageQueueAveragely());
         Replier replier = new Replier(consumer, producer);
         consumer.setNamesrvAddr(request.text("namesrv"));
         consumer.setInstanceName(request.text("name"));

@@ -73,7 +73,7 @@ final class Transactions {
     }
 
     private Object start(Request request) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(request.text("group"));
+        TransactionMQProducer producer = new TransactionMQProducer(request.text("group"), Credentials.hook(request));
         producer.setNamesrvAddr(request.text("namesrv"));
         producer.setInstanceName(request.text("name"));
         producer.setSendMsgTimeout(10_000);
