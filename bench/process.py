@@ -42,9 +42,16 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def rss_mb(self) -> float:
+        return self._status_mb("VmRSS")
+
+    def anonymous_mb(self) -> float:
+        """Return the resident memory without pages of files: those of the store are cache that the kernel can drop."""
+        return self._status_mb("RssAnon")
+
+    def _status_mb(self, name: str) -> float:
         self.check_alive()
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) / 1024
         raise BenchError(f"process {self.pid} ({self.name}) reports no resident memory")
 

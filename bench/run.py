@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import alone, catchup, client, compare, growth, ha, load, metrics, queues, recovery, spark, start
+from bench import alone, attacks, catchup, client, compare, growth, ha, load, metrics, queues, recovery, spark, start
 from bench.apache import Apache
 from bench.firearrow import Firearrow
 from bench.process import BenchError
@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "catchup": catchup.run,
     "metrics": metrics.run,
     "spark": spark.run,
+    "attacks": attacks.run,
 }
 SUMMARIES = """\
 compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, in turns; medians and ratios (the default)
@@ -41,6 +42,7 @@ ha        replicated groups on one machine: master with slave, and elected group
 catchup   catch-up time of a slave, and of a member of an elected group, that is 1 GiB behind
 metrics   send rate of our broker with and without scraped metrics
 spark     the Spark source, sink and archive compared with Spark's own formats and our client; cold start
+attacks   time that a client is blocked, and memory, while another client attacks our broker and name server
 """
 
 
@@ -75,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="TEXT",
-        help="loads (compare, ha, catchup) with TEXT in their name; may be repeated",
+        help="loads (compare, alone, ha, catchup) or attacks with TEXT in their name; may be repeated",
     )
     add("--quick", action="store_true", help="a rough measurement in a few minutes: one round, short loads, smaller stores")
     add("--strict", action="store_true", help="exit code 1 if a limit is missed")
