@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from firearrow.namesrv.route_table import BrokerRegistration, RouteTable
 from firearrow.wire.bodies.route import QueueData, TopicRouteData
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
@@ -364,6 +366,16 @@ def test_registration_with_a_huge_state_version_does_not_displace_a_live_broker(
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
     table.register(broker("a", 0, "10.0.0.2:10911", version=DataVersion(1, 4, 1)), "elected", 2)  # the next leader
     assert addresses(table, "T") == {"a": {0: "10.0.0.2:10911"}}
+
+
+@pytest.mark.parametrize("broker_id", [0, 5])
+def test_huge_state_version_from_another_cluster_does_not_displace_a_live_broker(broker_id: int) -> None:
+    table = RouteTable()
+    table.register(broker("a", 0, "10.0.0.1:10911", version=DataVersion(1, 3, 1)), "real", 0)
+    forged = broker("a", broker_id, "10.6.6.6:10911", cluster="D", version=DataVersion(1, 1 << 40, 1))
+    assert table.register(forged, "forged", 1) == RegisterBrokerResponseHeader()
+    assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
+    assert table.cluster_info().cluster_addr_table == {"C": ["a"]}
 
 
 def test_broker_displaces_a_registration_with_a_huge_state_version() -> None:

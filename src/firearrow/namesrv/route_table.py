@@ -90,13 +90,15 @@ class RouteTable:
         ignored as long as that broker is alive (`_is_implausible`).
         """
         self._check_limits(registration)
+        if self._is_implausible(registration):
+            return RegisterBrokerResponseHeader()
         self._forget_other_cluster(registration)
         broker = self._brokers.get(registration.broker_name)
         live = self._live.get((registration.cluster, registration.address))
         if broker is not None and live is not None and _has_left(live, channel):
             return self._master_of(broker, registration)
         known_ids = broker.broker_addrs if broker is not None else {}
-        if self._is_outdated(registration, known_ids) or self._is_implausible(registration, known_ids):
+        if self._is_outdated(registration, known_ids):
             return RegisterBrokerResponseHeader()
         if registration.broker_id not in known_ids and len(registration.topics) == 1:
             return None
@@ -265,17 +267,26 @@ class RouteTable:
             live is not None and 0 < live.data_version.state_version - registration.data_version.state_version <= MAX_STATE_STEP
         )
 
-    def _is_implausible(self, registration: BrokerRegistration, known_ids: dict[int, str]) -> bool:
+    def _is_implausible(self, registration: BrokerRegistration) -> bool:
         """Return True if another address holds this id and the state version is too far ahead of its own.
 
         The state version is the term of an election, or 0, so a successor is a few steps ahead. Without this rule, one forged
-        registration with a huge version would replace a broker for ever.
+        registration with a huge version would replace a broker for ever. A registration from another cluster would replace all
+        brokers of the name, so it is compared with each of them.
         """
-        other = known_ids.get(registration.broker_id)
-        if other is None or other == registration.address:
+        broker = self._brokers.get(registration.broker_name)
+        if broker is None:
             return False
-        live = self._live.get((registration.cluster, other))
-        return live is not None and registration.data_version.state_version - live.data_version.state_version > MAX_STATE_STEP
+        replaces_all = broker.cluster != registration.cluster
+        for broker_id, address in broker.broker_addrs.items():
+            if address != registration.address and (replaces_all or broker_id == registration.broker_id):
+                live = self._live.get((broker.cluster, address))
+                if (
+                    live is not None
+                    and registration.data_version.state_version - live.data_version.state_version > MAX_STATE_STEP
+                ):
+                    return True
+        return False
 
     def _check_limits(self, registration: BrokerRegistration) -> None:
         if (registration.cluster, registration.address) not in self._live and len(self._live) >= self.max_brokers:
