@@ -15,6 +15,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.signature import RequestSigner
 from tests.cli.process import ANY_PORTS, Start, Started, accepts, call, failed, read_json, route, shared_signer
+from tests.support.certificates import CERTIFICATE, KEY
 from tests.support.waiting import wait_until
 
 
@@ -104,6 +105,19 @@ def test_members_with_access_control_share_keys(start: Start, tmp_path: Path, gi
     out, _ = status.process.communicate(timeout=120)
     assert sorted(row["role"] for row in json.loads(out)) == ["follower", "follower", "leader", "name server"]
     assert process.stop()[0] == 0
+
+
+@pytest.mark.slow
+def test_members_register_and_elect_a_leader_if_only_tls_is_accepted(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text(CERTIFICATE)
+    (tmp_path / "key.pem").write_text(KEY)
+    values = {"mode": "enforcing", "certPath": str(tmp_path / "cert.pem"), "keyPath": str(tmp_path / "key.pem")}
+    process, _ = up(
+        start, "dledger-3", *(word for key, value in values.items() for word in ("--set", f"tls.server.{key}={value}"))
+    )
+    assert process.stop()[0] == 0
+    for name in ("n0", "n1", "n2"):
+        assert "it is not encrypted" not in (tmp_path / "data" / name / "broker.log").read_text()
 
 
 def test_members_stop_with_the_process_that_started_them(start: Start, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Credentials shared by the servers of `firearrow up`."""
+"""Settings shared by the servers of `firearrow up`: credentials, and the certificate that they trust."""
 
 from __future__ import annotations
 
@@ -59,6 +59,13 @@ def test_servers_in_other_processes_get_the_keys(tmp_path: Path) -> None:
     shared = up_settings(tmp_path, "127.0.0.1", 0, 0, ON).shared_values()
     assert shared == {"innerClientAuthenticationCredentials": (tmp_path / "admin_credentials.json").read_text()}
     assert up_settings(tmp_path, "127.0.0.1", 0, 0, []).shared_values() == {}
+
+
+def test_servers_in_other_processes_trust_the_certificate_of_the_name_server(tmp_path: Path) -> None:
+    files = [("tls.server.certPath", "cert.pem"), ("tls.server.keyPath", "key.pem")]
+    enforcing = up_settings(tmp_path, "127.0.0.1", 0, 0, [("tls.server.mode", "enforcing"), *files])
+    assert enforcing.shared_values() == {"useTLS": "true", "tls.client.trustCertPath": "cert.pem"}
+    assert up_settings(tmp_path, "127.0.0.1", 0, 0, files).shared_values() == {}
 
 
 def test_without_access_control_nothing_is_created(tmp_path: Path) -> None:

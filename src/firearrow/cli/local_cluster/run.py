@@ -68,13 +68,16 @@ def _plan(form: str, options: UpOptions, settings: UpSettings, data: Path) -> li
     namesrv_keys, broker_keys = declared(NamesrvSettings), {**declared(BrokerSettings), **declared(StoreSettings)}
     count = len(FORMS[form])
     broker_values = {key: value for key, value in values.items() if key in broker_keys or key not in namesrv_keys}
+    broker_values |= peer_secret_settings(data, options.host, broker_values)
+    if settings.broker.tls_server_mode == "enforcing":  # applies to the replication ports, too
+        broker_values.setdefault("peerUseTLS", "true")
     return plan(
         form,
         data,
         namesrv_endpoint(options.host, options.namesrv_port),
         broker_endpoints(options.host, options.broker_port, count),
         namesrv_settings={key: value for key, value in values.items() if key in namesrv_keys},
-        broker_settings=broker_values | peer_secret_settings(data, options.host, broker_values),
+        broker_settings=broker_values,
         metrics_port=settings.broker.metrics_prom_exporter_port if settings.broker.metrics_exporter_type == "PROM" else 0,
     )
 

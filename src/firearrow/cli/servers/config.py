@@ -60,8 +60,14 @@ class UpSettings(NamedTuple):
 
     def shared_values(self) -> dict[str, str]:
         """Return the settings that servers in processes of their own need besides those of the options."""
-        credentials = self.broker.inner_client_authentication_credentials
-        return {} if credentials is None else {"innerClientAuthenticationCredentials": credentials.reveal()}
+        broker = self.broker
+        credentials = broker.inner_client_authentication_credentials
+        found = {
+            "innerClientAuthenticationCredentials": None if credentials is None else credentials.reveal(),
+            "useTLS": "true" if broker.use_tls else None,
+            "tls.client.trustCertPath": broker.tls_client_trust_cert_path,
+        }
+        return {key: value for key, value in found.items() if value is not None}
 
 
 def namesrv_settings(config: str | None, pairs: Iterable[tuple[str, str]]) -> NamesrvSettings:
