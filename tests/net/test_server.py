@@ -303,6 +303,41 @@ class OneAtATime(Echo):
         return commands[1:]
 
 
+class LongRequests(Echo):
+    """A service whose requests all take long; it counts the reads that it serves in each iteration of the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = [0]
+
+    def received(self, conn: Connection, commands: list[Command]) -> list[Command]:
+        super().received(conn, commands)
+        self.reads[-1] += 1
+        return []
+
+    async def count_iterations(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.reads.append(0)
+
+
+def test_connection_whose_requests_take_long_is_read_once_in_a_turn() -> None:
+    """uvloop reads on while its buffer of 256 KiB is full."""
+
+    async def scenario() -> None:
+        service = LongRequests()
+        listener = await serve(service)
+        counting = asyncio.create_task(service.count_iterations())
+        peer = await Peer.dial(listener)
+        peer.send(b"".join(request(11, bytes(100_000), opaque=n) for n in range(20)))
+        assert [(await peer.frame()).opaque for _ in range(20)] == list(range(20))
+        assert max(service.reads) == 1
+        counting.cancel()
+        await listener.close()
+
+    run(scenario())
+
+
 def test_requests_that_a_service_leaves_are_served_in_order_in_later_turns() -> None:
     async def scenario() -> None:
         service = OneAtATime()

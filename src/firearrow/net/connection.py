@@ -61,7 +61,7 @@ class Service(Protocol):
         """Handle requests (never responses) in order of arrival. Responses go to `conn.write`, now or later, in any order.
 
         Returns the requests that are left if the first ones took long, or if the connection must wait. They are passed again
-        after other connections had a turn.
+        after other connections had a turn. An empty list says that the last one took long: nothing is read until then.
         """
 
     def disconnected(self, conn: Connection) -> None:
@@ -357,8 +357,8 @@ class Connection(asyncio.Protocol):
         return sent
 
     def _update_reading(self) -> None:
-        """Read from the peer unless it does not read its responses, has requests waiting, or is throttled."""
-        wanted = not (self.full or self._held or self._throttled)
+        """Read from the peer unless it does not read its responses, has requests waiting, is throttled, or has had its turn."""
+        wanted = not (self.full or self._held or self._throttled or self._turn_scheduled)
         if wanted != self._reading and self._transport is not None and not self.closed:
             self._reading = wanted
             if wanted:
@@ -397,9 +397,13 @@ class Connection(asyncio.Protocol):
             left = self._serve(commands)
             while left and at_once:
                 left = self._serve(left)
-            if left and not self.closed:
+            if left is None or self.closed:
+                return
+            if left:
                 self._hold(left)
                 self._schedule_turn()
+            else:
+                self._end_turn()
             return
         self._hold(commands)
         self._serve_held()
@@ -416,6 +420,13 @@ class Connection(asyncio.Protocol):
         elif not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._next_turn)
+
+    def _end_turn(self) -> None:
+        """Read no more until other connections had a turn. uvloop reads a connection up to 32 times before it turns to others."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._next_turn)
+        self._update_reading()
 
     def _serve_held(self) -> None:
         """Serve one slice of the held requests and yield to other connections. Resume reading when none is left."""
@@ -435,6 +446,8 @@ class Connection(asyncio.Protocol):
         self._turn_scheduled = False
         if self._held:
             self._serve_held()
+        else:
+            self._update_reading()
 
     def _serve(self, commands: list[Command]) -> list[Command] | None:
         """Pass requests to the service. Return those that are left for another turn."""
