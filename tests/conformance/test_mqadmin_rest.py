@@ -27,16 +27,6 @@ REFUSED = {
     "removeColdDataFlowCtrGroupConfig": "REMOVE_COLD_DATA_FLOW_CTR_CONFIG",
     "setCommitLogReadAheadMode": "SET_COMMITLOG_READ_MODE",
     "resetMasterFlushOffset": "RESET_MASTER_FLUSH_OFFSET",
-    "createUser": "AUTH_CREATE_USER",
-    "updateUser": "AUTH_UPDATE_USER",
-    "deleteUser": "AUTH_DELETE_USER",
-    "getUser": "AUTH_GET_USER",
-    "listUser": "AUTH_LIST_USER",
-    "createAcl": "AUTH_CREATE_ACL",
-    "updateAcl": "AUTH_UPDATE_ACL",
-    "deleteAcl": "AUTH_DELETE_ACL",
-    "getAcl": "AUTH_GET_ACL",
-    "listAcl": "AUTH_LIST_ACL",
     "switchTimerEngine": "SWITCH_TIMER_ENGINE",
     "getBrokerLiteInfo": "GET_BROKER_LITE_INFO",
     "checkRocksdbCqWriteProgress": "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
@@ -184,7 +174,6 @@ def test_offsets_are_reset_by_time_and_queue(cluster: Cluster, mqadmin: Mqadmin,
 @pytest.mark.skipif(TARGET == "apache", reason="Apache has what we have not")
 def test_what_is_not_there_is_refused_by_name(cluster: Cluster, newest: Agent) -> None:
     broker = ["-b", cluster.broker]
-    policy = ["-s", "User:u", "-r", "Topic:*", "-a", "Pub", "-d", "Allow"]
     words = {
         "updateStaticTopic": ["-t", fresh("Static"), "-qn", "2", "-c", cluster.cluster_name],
         "updateColdDataFlowCtrGroupConfig": [*broker, "-g", "g", "-v", "1000"],
@@ -193,14 +182,6 @@ def test_what_is_not_there_is_refused_by_name(cluster: Cluster, newest: Agent) -
         "resetMasterFlushOffset": [*broker, "-o", "0"],
         "switchTimerEngine": [*broker, "-e", "F"],
         "checkRocksdbCqWriteProgress": ["-c", cluster.cluster_name],
-        "createUser": [*broker, "-u", "u", "-p", "p"],
-        "updateUser": [*broker, "-u", "u", "-p", "p"],
-        "deleteUser": [*broker, "-u", "u"],
-        "getUser": [*broker, "-u", "u"],
-        "createAcl": [*broker, *policy],
-        "updateAcl": [*broker, *policy],
-        "deleteAcl": [*broker, "-s", "User:u"],
-        "getAcl": [*broker, "-s", "User:u"],
         "addBroker": ["-c", cluster.broker, "-b", "x.conf"],
         "removeBroker": ["-c", cluster.broker, "-b", f"{cluster.cluster_name}:{cluster.broker_name}:0"],
     }
@@ -217,7 +198,8 @@ def test_every_subcommand_is_tried_or_left_out_for_a_reason(agents: dict[str, Ag
         text = agent.mqadmin([[]])[0]
         known |= set(re.findall(r"^   (\w+) ", text, re.MULTILINE))
     assert {"updateTopic", "updateAclConfig", "getBrokerLiteInfo"} <= known
-    programs = "".join(path.read_text() for path in HERE.glob("test_mqadmin*.py")) + (HERE / "test_traces.py").read_text()
+    files = [*HERE.glob("test_mqadmin*.py"), *HERE.glob("test_access_control*.py"), HERE / "test_traces.py"]
+    programs = "".join(path.read_text() for path in files)
     tried = {name for name in known if f'"{name}"' in programs} - REFUSED.keys() - test_mqadmin_49.REFUSED.keys()
     page = (builds.ROOT / "docs" / "operate" / "mqadmin.md").read_text()
     table = page.partition("| not supported |")[2].partition("\n\n")[0]
