@@ -311,6 +311,7 @@ def test_a_program_may_end_with_clients_open() -> None:
 def test_a_program_that_is_interrupted_ends() -> None:
     ended = program(
         """
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for programs in the background
         echo = Echo("e")
         echo.start()
         threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
