@@ -457,7 +457,7 @@ class Connection(asyncio.Protocol):
             log.exception("closing connection to %s: serving request codes %s failed", self.peer, [c.code for c in commands[:16]])
             self.close("internal error")
             left = None
-        if self._unsent() > SMALL or self._outgoing:  # as in `_count_unsent`: the call would cost every read 1 %
+        if self._unsent() > SMALL or self._outgoing:  # as in `_count_unsent`, without the call, for every read
             self._count_outgoing(self._unsent())
         return left
 

@@ -141,7 +141,7 @@ class RequestDispatcher:
             if took_ms >= SLICE_MS:
                 self._slow_requests.served(conn, request, took_ms, now + took_ms)
                 return _behind(commands, request, 1)
-        if len(commands) >= _MANY:  # a few sends take microseconds, and reading the clock would cost them 1 %
+        if len(commands) >= _MANY:  # a few sends take microseconds: not worth a reading of the clock
             ended = self._now_ms()
             if ended - now >= SLICE_MS:
                 self._slow_requests.served(conn, commands[-1], ended - now, ended)
